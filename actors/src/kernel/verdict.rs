@@ -1,0 +1,69 @@
+//! What the verifier and the benchmark say of a kernel.
+
+use serde::{Deserialize, Serialize};
+
+/// What became of one completion. The first failure decides (design: verifier).
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub enum Verdict {
+    /// It compiled, ran, and every checked call was right.
+    Correct,
+    /// No code block, no required signature, or syntax that does not parse.
+    FormatViolation(String),
+    /// A forbidden header, call or inline assembly.
+    LibraryViolation(String),
+    /// The compiler refused it.
+    CompileError(String),
+    /// It, or its compilation, did not end in time.
+    Timeout(String),
+    /// It was killed by a signal, by the sandbox, or broke the harness protocol.
+    RuntimeError(String),
+    /// A checked call gave a wrong result.
+    WrongResult(String),
+}
+
+/// How much of a measurement's time the held cores were not the kernel's own.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct Contamination {
+    /// Share of wall time that the kernel's threads were runnable but did not run
+    /// (`/proc/PID/schedstat`, second field), 0 to 1.
+    pub run_delay: f64,
+    /// Involuntary context switches a second of measured time.
+    pub involuntary_switches: f64,
+    /// Share of the slot's time stolen by the hypervisor (`/proc/stat`), 0 to 1.
+    pub steal: f64,
+    /// Batches thrown away and measured again because they were contaminated.
+    pub retried: u32,
+}
+
+/// One sealed measurement.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Measurement {
+    /// The rate that is rewarded, in 10^9 floating-point operations a second.
+    pub gflops: f64,
+    /// Lower and upper end of the 95 % bootstrap interval of `gflops`.
+    pub interval: (f64, f64),
+    /// Median seconds a call.
+    pub median_s: f64,
+    /// Median absolute deviation of the batches' seconds a call.
+    pub mad_s: f64,
+    /// Timed calls, every one of them verified.
+    pub calls: u32,
+    /// Batches they were timed in.
+    pub batches: u32,
+    /// `gflops` over the slot's measured peak.
+    pub share_of_peak: f64,
+    /// What disturbed it.
+    pub contamination: Contamination,
+}
+
+/// How a sealed measurement ended.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub enum Outcome {
+    /// Clean: may be rewarded.
+    Measured(Measurement),
+    /// The budget ended before enough clean batches were seen: earns no reward and
+    /// no penalty.
+    Contaminated(Measurement),
+    /// A timed call was wrong, late or fatal.
+    Failed(Verdict),
+}

@@ -1,0 +1,1 @@
+//! Examples of corehold: see `bin`s.
