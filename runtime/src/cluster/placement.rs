@@ -122,33 +122,38 @@ impl Placement {
         if let Some((reservation, _)) = self.reservations.get(&actor) {
             return Ok(reservation.clone());
         }
-        let mut best: Option<(u64, NodeId, Vec<u32>)> = None;
+        let reservation = self.choose(demand)?;
+        if let Some(place) = self.nodes.get_mut(&reservation.node) {
+            place.take(actor, demand, &reservation.held);
+        }
+        self.reservations
+            .insert(actor, (reservation.clone(), demand.clone()));
+        Ok(reservation)
+    }
+
+    /// What [`Placement::reserve`] would give now, without reserving it.
+    ///
+    /// # Errors
+    /// As for [`Placement::reserve`].
+    pub fn choose(&self, demand: &Demand) -> Result<Reservation, Unplaceable> {
+        let mut best: Option<(u64, Reservation)> = None;
         let mut refused = Vec::new();
-        for (&id, place) in &self.nodes {
+        for (&node, place) in &self.nodes {
             match place.fit(demand) {
                 Ok(held) => {
                     let load = place.load_with(demand);
-                    if best.as_ref().is_none_or(|(least, ..)| load < *least) {
-                        best = Some((load, id, held));
+                    if best.as_ref().is_none_or(|(least, _)| load < *least) {
+                        best = Some((load, Reservation { node, held }));
                     }
                 }
                 Err(reason) => refused.push((place.name.clone(), reason)),
             }
         }
-        let Some((_, node, held)) = best else {
-            let infeasible = refused.iter().all(|(_, reason)| reason.is_forever());
-            return Err(Unplaceable {
-                infeasible,
+        best.map(|(_, reservation)| reservation)
+            .ok_or_else(|| Unplaceable {
+                infeasible: refused.iter().all(|(_, reason)| reason.is_forever()),
                 reasons: refused,
-            });
-        };
-        if let Some(place) = self.nodes.get_mut(&node) {
-            place.take(actor, demand, &held);
-        }
-        let reservation = Reservation { node, held };
-        self.reservations
-            .insert(actor, (reservation.clone(), demand.clone()));
-        Ok(reservation)
+            })
     }
 
     /// Gives back what the actor has reserved; false if that was nothing.
