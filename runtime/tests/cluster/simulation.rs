@@ -393,6 +393,13 @@ impl Sim {
         while let Some(sim) = self.nodes.get_mut(name)
             && let Some((_, event)) = sim.reports.pop_front_if(|(at, _)| *at <= now)
         {
+            // Some reports are sent twice, and the second time comes late: DI-4.
+            if self.chance(10) && !matches!(event, ActorEvent::Running { .. }) {
+                let late = now + ms(self.rng.random_range(0..2000));
+                let sim = self.nodes.get_mut(name).expect("it runs");
+                let at = sim.reports.partition_point(|(at, _)| *at <= late);
+                sim.reports.insert(at, (late, event.clone()));
+            }
             self.feed(HeadEvent::Actor(event));
         }
         if let Some(sim) = self.nodes.get(name)
