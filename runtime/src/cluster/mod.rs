@@ -3,11 +3,11 @@
 //! Everything here is sans-I/O: events and the time go in, actions come out, and the processes
 //! stand around it. Read in this order:
 //!
-//! - [`config`]: `cluster.toml`;
-//! - [`demand`]: what an actor asks and what a node has; [`placement`]: which node takes it;
-//! - [`membership`]: which nodes are alive; [`supervision`]: who lives again;
-//! - [`directory`]: every actor's life and the names; [`head_state`]: all of these composed,
-//!   as the head's process drives it.
+//! - `cluster.toml` in [`config`];
+//! - what an actor asks and what a node has in [`demand`], which node takes it in [`placement`];
+//! - which nodes are alive in [`membership`], which actors live again in [`supervision`];
+//! - every actor's life, and the names, in [`directory`];
+//! - all of these composed, as the head's process drives it, in [`head_state`].
 
 pub mod config;
 pub mod demand;

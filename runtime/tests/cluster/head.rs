@@ -5,45 +5,12 @@ use std::time::Duration;
 
 use corehold::cluster::directory::{LookupError, SpawnRefused};
 use corehold::cluster::{
-    ActorAction, ActorEvent, ActorId, ActorState, Capacity, DeathCause, Demand, HeadAction,
-    HeadEvent, HeadSettings, HeadState, HeldCore, Hello, LabelRule, MemberAction, MemberEvent,
-    Milli, NodeId, Owner, Restart, SpawnRequest, StartOrder,
+    ActorAction, ActorEvent, ActorId, ActorState, DeathCause, Demand, HeadAction, HeadEvent,
+    HeadSettings, HeadState, LabelRule, MemberAction, MemberEvent, Milli, NodeId, Owner, Restart,
+    SpawnRequest, StartOrder,
 };
 
-use crate::{ms, s};
-
-pub(crate) fn hello(name: &str, boot: u64, held: &[u32]) -> Hello {
-    Hello {
-        name: name.to_owned(),
-        boot,
-        address: ([127, 0, 0, 1], 9).into(),
-        class: "test/1".to_owned(),
-        capacity: Capacity {
-            cpus: Milli::whole(2),
-            memory: 1 << 30,
-            held: held
-                .iter()
-                .map(|&core| HeldCore { core, numa: 0 })
-                .collect(),
-            labels: [("role".to_owned(), name.to_owned())].into(),
-            actor_types: ["A".to_owned()].into(),
-            ..Capacity::default()
-        },
-    }
-}
-
-pub(crate) fn wish(actor: u64) -> SpawnRequest {
-    SpawnRequest {
-        actor: ActorId(actor),
-        name: None,
-        owner: Owner::Detached,
-        demand: Demand::of("A"),
-        args: vec![1, 2, 3],
-        restart: Restart::Never,
-        process: false,
-        place_within: None,
-    }
-}
+use crate::{hello, ms, s, wish};
 
 fn head(expected: &[&str]) -> HeadState {
     let expected = expected
@@ -99,6 +66,10 @@ fn dead(head: &HeadState, actor: u64) -> DeathCause {
     }
 }
 
+fn spawn(head: &mut HeadState, request: SpawnRequest, now: Duration) -> Vec<HeadAction> {
+    actor(head, ActorEvent::Spawn(request), now)
+}
+
 fn started(actor: u64, incarnation: u32, node: u64) -> ActorEvent {
     ActorEvent::Started {
         actor: ActorId(actor),
@@ -134,7 +105,7 @@ fn a_lost_nodes_actor_comes_back_when_the_node_does_hs3() {
         restart: Restart::on_failure(1),
         ..wish(7)
     };
-    let order = starts(&actor(&mut head, ActorEvent::Spawn(request), s(0))).remove(0);
+    let order = starts(&spawn(&mut head, request, s(0))).remove(0);
     assert_eq!(
         (order.node, order.incarnation, order.held.as_slice()),
         (NodeId(1), 1, [1].as_slice())
@@ -190,8 +161,8 @@ fn a_new_process_under_the_name_takes_the_actors_over_at_once() {
         restart: Restart::on_failure(1),
         ..wish(id)
     };
-    actor(&mut head, ActorEvent::Spawn(request(1)), s(0));
-    actor(&mut head, ActorEvent::Spawn(request(2)), s(0));
+    spawn(&mut head, request(1), s(0));
+    spawn(&mut head, request(2), s(0));
     actor(&mut head, started(1, 1, 1), s(0));
     assert!(matches!(state(&head, 2), ActorState::Pending { .. }));
     // The pending one must survive the moment without any node.
@@ -212,13 +183,13 @@ fn what_no_node_could_hold_is_refused_at_once_or_when_the_missing_did_not_come_d
     };
     let mut complete = head(&["bench"]);
     join(&mut complete, "bench", 1, s(0));
-    actor(&mut complete, ActorEvent::Spawn(greedy(1)), s(0));
+    spawn(&mut complete, greedy(1), s(0));
     let why = "no node could take it: no node can hold it: bench: wants 9 cpus, has 2";
     assert_eq!(dead(&complete, 1).to_string(), why);
 
     let mut waiting = head(&["bench", "trainer"]);
     join(&mut waiting, "bench", 1, s(0));
-    actor(&mut waiting, ActorEvent::Spawn(greedy(1)), s(0));
+    spawn(&mut waiting, greedy(1), s(0));
     assert!(matches!(&state(&waiting, 1), ActorState::Pending { why, .. } if why.infeasible));
     for second in 1..60 {
         waiting.handle(
@@ -234,7 +205,7 @@ fn what_no_node_could_hold_is_refused_at_once_or_when_the_missing_did_not_come_d
     // The last missing node joins and can't hold it either: no need to wait longer.
     let mut waiting = head(&["bench", "trainer"]);
     join(&mut waiting, "bench", 1, s(0));
-    actor(&mut waiting, ActorEvent::Spawn(greedy(1)), s(0));
+    spawn(&mut waiting, greedy(1), s(0));
     join(&mut waiting, "trainer", 2, s(1));
     assert!(matches!(dead(&waiting, 1), DeathCause::Unplaceable(_)));
 }
@@ -251,10 +222,10 @@ fn freed_resources_go_to_the_first_that_waits_and_waiting_ends() {
         place_within: within,
         ..wish(id)
     };
-    actor(&mut head, ActorEvent::Spawn(holder(1, None)), s(0));
+    spawn(&mut head, holder(1, None), s(0));
     actor(&mut head, started(1, 1, 1), s(0));
-    actor(&mut head, ActorEvent::Spawn(holder(3, Some(s(1)))), s(0));
-    actor(&mut head, ActorEvent::Spawn(holder(2, None)), s(0));
+    spawn(&mut head, holder(3, Some(s(1))), s(0));
+    spawn(&mut head, holder(2, None), s(0));
     assert_eq!(head.next_deadline(), Some(s(1)));
     head.poll(s(1));
     assert_eq!(
@@ -270,12 +241,12 @@ fn freed_resources_go_to_the_first_that_waits_and_waiting_ends() {
 fn stopping_waits_for_the_node_then_uses_force_di3() {
     let mut head = head(&[]);
     join(&mut head, "bench", 1, s(0));
-    actor(
+    spawn(
         &mut head,
-        ActorEvent::Spawn(SpawnRequest {
+        SpawnRequest {
             restart: Restart::Always,
             ..wish(1)
-        }),
+        },
         s(0),
     );
     actor(&mut head, started(1, 1, 1), s(0));
@@ -309,12 +280,12 @@ fn the_owners_end_is_the_end_of_what_it_owns_di6() {
     let mut head = head(&[]);
     join(&mut head, "bench", 1, s(0));
     let driver = Owner::Driver(5);
-    actor(
+    spawn(
         &mut head,
-        ActorEvent::Spawn(SpawnRequest {
+        SpawnRequest {
             owner: driver,
             ..wish(1)
-        }),
+        },
         s(0),
     );
     for (id, owner) in [(2, 1), (3, 2)] {
@@ -322,7 +293,7 @@ fn the_owners_end_is_the_end_of_what_it_owns_di6() {
             owner: Owner::Actor(ActorId(owner)),
             ..wish(id)
         };
-        actor(&mut head, ActorEvent::Spawn(request), s(0));
+        spawn(&mut head, request, s(0));
         actor(&mut head, started(id, 1, 1), s(0));
     }
     let actions = actor(&mut head, ActorEvent::OwnerGone(driver), s(1));
@@ -343,10 +314,7 @@ fn the_owners_end_is_the_end_of_what_it_owns_di6() {
         actor: ActorId(4),
         why: refused,
     };
-    assert_eq!(
-        actor(&mut head, ActorEvent::Spawn(late), s(2)),
-        [HeadAction::Actor(action)]
-    );
+    assert_eq!(spawn(&mut head, late, s(2)), [HeadAction::Actor(action)]);
 }
 
 #[test]
@@ -357,9 +325,9 @@ fn names_are_unique_among_the_living_and_found_with_a_hint_di5() {
         name: Some("verifier".to_owned()),
         ..wish(id)
     };
-    actor(&mut head, ActorEvent::Spawn(named(1)), s(0));
+    spawn(&mut head, named(1), s(0));
     // The same spawn again is the same actor; another of its name is refused.
-    let again = actor(&mut head, ActorEvent::Spawn(named(1)), s(0));
+    let again = spawn(&mut head, named(1), s(0));
     assert!(matches!(
         &again[..],
         [HeadAction::Actor(ActorAction::Update {
@@ -367,7 +335,7 @@ fn names_are_unique_among_the_living_and_found_with_a_hint_di5() {
             ..
         })]
     ));
-    let refused = actor(&mut head, ActorEvent::Spawn(named(2)), s(0));
+    let refused = spawn(&mut head, named(2), s(0));
     let HeadAction::Actor(ActorAction::SpawnRefused { why, .. }) = &refused[0] else {
         panic!("{refused:?}")
     };
@@ -393,7 +361,7 @@ fn names_are_unique_among_the_living_and_found_with_a_hint_di5() {
             cause: boom()
         }
     );
-    assert!(starts(&actor(&mut head, ActorEvent::Spawn(named(2)), s(1))).len() == 1);
+    assert_eq!(starts(&spawn(&mut head, named(2), s(1))).len(), 1);
 }
 
 #[test]
@@ -401,7 +369,7 @@ fn after_a_cut_connection_both_sides_agree_again() {
     let mut head = head(&[]);
     join(&mut head, "bench", 1, s(0));
     for id in 1..=4 {
-        actor(&mut head, ActorEvent::Spawn(wish(id)), s(0));
+        spawn(&mut head, wish(id), s(0));
     }
     for id in 1..=3 {
         actor(&mut head, started(id, 1, 1), s(0));
@@ -417,7 +385,7 @@ fn after_a_cut_connection_both_sides_agree_again() {
     };
     head.handle(HeadEvent::Node(cut), ms(100));
     // A suspect node gets nothing new.
-    assert!(starts(&actor(&mut head, ActorEvent::Spawn(wish(5)), ms(100))).is_empty());
+    assert!(starts(&spawn(&mut head, wish(5), ms(100))).is_empty());
     let back = join(&mut head, "bench", 1, ms(200));
     assert_eq!(
         starts(&back)
@@ -456,7 +424,7 @@ fn the_dead_are_remembered_up_to_a_limit_di8() {
     let mut head = HeadState::new(settings);
     join(&mut head, "bench", 1, s(0));
     for id in 0..100 {
-        actor(&mut head, ActorEvent::Spawn(wish(id)), s(0));
+        spawn(&mut head, wish(id), s(0));
         actor(&mut head, exited(id, 1, 1, boom()), s(0));
     }
     assert_eq!(
@@ -472,7 +440,7 @@ fn the_dead_are_remembered_up_to_a_limit_di8() {
             .all(|record| record.spawn.args.is_empty())
     );
     for id in 200..204 {
-        actor(&mut head, ActorEvent::Spawn(wish(id)), s(0));
+        spawn(&mut head, wish(id), s(0));
     }
     assert_eq!(head.directory().actors().count(), 3);
 }
@@ -486,7 +454,7 @@ fn what_crosses_the_wire_comes_back_whole() {
         ..wish(u64::MAX)
     };
     let mut actions = join(&mut head, "bench", 1, s(0));
-    actions.extend(actor(&mut head, ActorEvent::Spawn(request), s(0)));
+    actions.extend(spawn(&mut head, request, s(0)));
     let config = bincode::config::standard();
     for action in actions {
         if let HeadAction::Actor(action) = action {

@@ -362,7 +362,7 @@ proptest! {
                 }
             }
             prop_assert_eq!(placement.reservations().count(), accepted.len());
-            for (&id, _) in &nodes {
+            for &id in nodes.keys() {
                 let (usage, has) = (placement.usage(id).unwrap(), placement.capacity(id).unwrap());
                 prop_assert_eq!(usage, &expected(&placement, &accepted, id));
                 prop_assert!(usage.cpus <= has.cpus && usage.memory <= has.memory);

@@ -1,7 +1,7 @@
 //! A whole cluster in one thread, from one seed: nodes that start, die, fall silent and lose their
 //! connections, actors that fail, and the clock. After every step the invariants hold.
 
-use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
 use corehold::cluster::placement::Usage;
@@ -13,22 +13,13 @@ use corehold::cluster::{
 use rand::rngs::StdRng;
 use rand::{RngExt, SeedableRng};
 
-use crate::head::{hello, wish};
-use crate::{ms, s};
+use crate::{hello, ms, s, wish};
+
+mod check;
+mod node;
+use node::Node;
 
 const NAMES: [&str; 3] = ["bench", "trainer", "spare"];
-
-#[derive(Default)]
-struct Node {
-    boot: u64,
-    id: Option<NodeId>,
-    connected: bool,
-    silent: bool,
-    lives: BTreeMap<ActorId, u32>,
-    /// What is under way to and from it, in order, with the time of arrival.
-    orders: VecDeque<(Duration, ActorAction)>,
-    reports: VecDeque<(Duration, ActorEvent)>,
-}
 
 /// What the updates said of an actor, to check its restarts.
 #[derive(Default)]
@@ -378,160 +369,6 @@ impl Sim {
             let actions = self.head.poll(self.now);
             self.obey(actions);
             self.check();
-        }
-    }
-
-    fn work(&mut self, name: &'static str) {
-        let now = self.now;
-        loop {
-            let sim = self.nodes.get_mut(name).expect("it runs");
-            let Some(order) = sim.orders.pop_front_if(|(at, _)| *at <= now) else {
-                break;
-            };
-            self.carry_out(name, order.1);
-        }
-        while let Some(sim) = self.nodes.get_mut(name)
-            && let Some((_, event)) = sim.reports.pop_front_if(|(at, _)| *at <= now)
-        {
-            // Some reports are sent twice, and the second time comes late: DI-4.
-            if self.chance(10) && !matches!(event, ActorEvent::Running { .. }) {
-                let late = now + ms(self.rng.random_range(0..2000));
-                let sim = self.nodes.get_mut(name).expect("it runs");
-                let at = sim.reports.partition_point(|(at, _)| *at <= late);
-                sim.reports.insert(at, (late, event.clone()));
-            }
-            self.feed(HeadEvent::Actor(event));
-        }
-        if let Some(sim) = self.nodes.get(name)
-            && let (true, false, Some(node)) = (sim.connected, sim.silent, sim.id)
-        {
-            self.feed(HeadEvent::Node(MemberEvent::Heartbeat(node)));
-        }
-    }
-
-    fn carry_out(&mut self, name: &'static str, order: ActorAction) {
-        let (fails, obeys) = (self.chance(10), self.chance(80));
-        let delay = ms(self.rng.random_range(0..100));
-        let now = self.now;
-        let sim = self.nodes.get_mut(name).expect("it runs");
-        let report = match order {
-            ActorAction::Start(order) => {
-                let (actor, incarnation, node) = (order.actor, order.incarnation, order.node);
-                if fails && !sim.lives.contains_key(&actor) {
-                    let cause = DeathCause::StartFailed("chance".to_owned());
-                    ActorEvent::Exited {
-                        actor,
-                        incarnation,
-                        node,
-                        cause,
-                    }
-                } else {
-                    let before = sim.lives.insert(actor, incarnation);
-                    assert!(
-                        before.is_none_or(|b| b == incarnation),
-                        "DI-3: two lives on one node"
-                    );
-                    ActorEvent::Started {
-                        actor,
-                        incarnation,
-                        node,
-                    }
-                }
-            }
-            ActorAction::Stop {
-                node,
-                actor,
-                incarnation,
-                force,
-            } => {
-                if sim.lives.get(&actor) != Some(&incarnation) || !(force || obeys) {
-                    return;
-                }
-                sim.lives.remove(&actor);
-                ActorEvent::Exited {
-                    actor,
-                    incarnation,
-                    node,
-                    cause: DeathCause::Finished,
-                }
-            }
-            other => panic!("{other:?} is no order"),
-        };
-        let arrival = sim
-            .reports
-            .back()
-            .map_or(now + delay, |(last, _)| (now + delay).max(*last));
-        sim.reports.push_back((arrival, report));
-    }
-
-    /// The invariants.
-    fn check(&self) {
-        let (members, directory, placement) = (
-            self.head.membership(),
-            self.head.directory(),
-            self.head.placement(),
-        );
-        let mut names = BTreeSet::new();
-        let mut placed = 0;
-        for record in directory.actors() {
-            let actor = record.spawn.actor;
-            let reservation = placement.reservation(actor).map(|r| r.node);
-            assert_eq!(
-                record.state.node(),
-                reservation,
-                "DI-1: {actor} {}",
-                record.state
-            );
-            placed += usize::from(reservation.is_some());
-            if let Some(node) = record.state.node() {
-                assert!(
-                    members.get(node).is_some(),
-                    "DI-2: {actor} {}",
-                    record.state
-                );
-            }
-            if let ActorState::Pending { why, .. } = &record.state {
-                assert!(
-                    placement.choose(&record.spawn.demand).is_err(),
-                    "HS-2: {actor} waits for nothing"
-                );
-                assert!(!why.to_string().is_empty(), "DI-7");
-            }
-            if let Some(name) = &record.spawn.name {
-                assert!(names.insert(name), "DI-5: {name}");
-            }
-            if let Owner::Actor(owner) = record.spawn.owner {
-                let ends = matches!(record.state, ActorState::Stopping { .. });
-                let lives = directory
-                    .get(owner)
-                    .is_some_and(|owner| !owner.state.is_dead());
-                assert!(lives || ends, "DI-6: {actor} outlives its owner");
-            }
-        }
-        assert_eq!(
-            placement.reservations().count(),
-            placed,
-            "DI-1: a reservation of nobody"
-        );
-        let mut member_names = BTreeSet::new();
-        for member in members.members() {
-            assert!(placement.capacity(member.id).is_some(), "HS-1");
-            assert!(member_names.insert(&member.hello.name), "MB-1");
-            assert!(
-                self.now <= member.last_seen + s(3),
-                "MB-6: a silent node is a member still"
-            );
-        }
-        let mut lives = BTreeSet::new();
-        for sim in self
-            .nodes
-            .values()
-            .filter(|sim| sim.id.is_some_and(|id| members.get(id).is_some()))
-        {
-            assert!(
-                sim.lives.keys().all(|actor| lives.insert(*actor)),
-                "DI-3: two lives at once"
-            );
         }
     }
 

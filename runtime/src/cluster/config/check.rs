@@ -90,7 +90,7 @@ impl ClusterConfig {
             .filter_map(|node| node.memory)
             .fold(0, u64::saturating_add);
         if asked > facts.memory
-            && let Some(last) = local().filter(|node| node.memory.is_some()).last()
+            && let Some(last) = local().rfind(|node| node.memory.is_some())
         {
             let kind = ConfigErrorKind::TooMuchMemory {
                 asked,

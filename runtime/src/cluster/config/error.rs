@@ -34,8 +34,7 @@ pub struct ConfigError {
     /// Where in it, if the trouble has a place there.
     pub at: Option<Position>,
     /// What is wrong.
-    #[source]
-    pub kind: ConfigErrorKind,
+    pub kind: Box<ConfigErrorKind>,
 }
 
 impl fmt::Display for ConfigError {

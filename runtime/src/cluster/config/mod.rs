@@ -113,7 +113,7 @@ impl ClusterConfig {
         let text = std::fs::read_to_string(path).map_err(|source| ConfigError {
             origin: path.to_owned(),
             at: None,
-            kind: ConfigErrorKind::Read(source),
+            kind: Box::new(ConfigErrorKind::Read(source)),
         })?;
         Self::parse(&text, path)
     }
@@ -185,7 +185,9 @@ impl ClusterConfig {
         actor_types: impl IntoIterator<Item = String>,
     ) -> Capacity {
         let on_host = || self.nodes.iter().filter(|other| other.host == node.host);
-        let named: u64 = on_host().filter_map(|other| other.memory).sum();
+        let named = on_host()
+            .filter_map(|other| other.memory)
+            .fold(0, u64::saturating_add);
         let open = on_host()
             .filter(|other| other.memory.is_none())
             .count()
@@ -213,7 +215,7 @@ impl ClusterConfig {
         ConfigError {
             origin: self.origin.clone(),
             at: Some(at),
-            kind,
+            kind: Box::new(kind),
         }
     }
 }

@@ -26,7 +26,7 @@ impl Source<'_> {
         ConfigError {
             origin: self.origin.to_owned(),
             at,
-            kind,
+            kind: Box::new(kind),
         }
     }
 }
