@@ -100,10 +100,12 @@ impl fmt::Display for DeathCause {
             DeathCause::OwnerGone => f.write_str("its owner is gone"),
             DeathCause::Unplaceable(why) => write!(f, "no node could take it: {why}"),
             DeathCause::GaveUp { restarts, last } => {
-                write!(
-                    f,
-                    "given up after {restarts} restarts; the last time {last}"
-                )
+                let times = if *restarts == 1 {
+                    "restart"
+                } else {
+                    "restarts"
+                };
+                write!(f, "given up after {restarts} {times}; the last time {last}")
             }
         }
     }
@@ -195,7 +197,7 @@ impl Supervisor {
         }
         let again = match self.policy {
             Restart::Never => false,
-            Restart::OnFailure { max } if cause.is_failure() => {
+            Restart::OnFailure { max } if max > 0 && cause.is_failure() => {
                 if self.in_a_row >= max {
                     return Fate::Dead(DeathCause::GaveUp {
                         restarts: self.in_a_row,
@@ -204,6 +206,7 @@ impl Supervisor {
                 }
                 true
             }
+            // No failure, or no restart allowed: the plain cause says it all.
             Restart::OnFailure { .. } => false,
             Restart::Always => cause.is_failure() || cause == DeathCause::Finished,
         };

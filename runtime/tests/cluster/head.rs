@@ -144,7 +144,7 @@ fn a_lost_nodes_actor_comes_back_when_the_node_does_hs3() {
     head.handle(HeadEvent::Node(MemberEvent::Leave(NodeId(2))), s(30));
     assert_eq!(
         dead(&head, 7).to_string(),
-        "given up after 1 restarts; the last time its node was lost: bench: it left"
+        "given up after 1 restart; the last time its node was lost: bench: it left"
     );
     assert_eq!(head.placement().reservations().count(), 0);
 }

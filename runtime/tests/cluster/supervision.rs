@@ -74,6 +74,7 @@ fn who_restarts_after_what_sv3() {
     let lost = DeathCause::NodeLost("bench: silent".to_owned());
     let table = [
         (Restart::Never, panic(), false),
+        (Restart::on_failure(0), panic(), false),
         (Restart::on_failure(1), panic(), true),
         (Restart::on_failure(1), lost, true),
         (Restart::on_failure(1), DeathCause::Finished, false),

@@ -107,7 +107,7 @@ impl fmt::Display for ActorState {
             ActorState::Alive { node, .. } => write!(f, "alive on {node}"),
             ActorState::Stopping { node, cause, .. } => write!(f, "stopping on {node}: {cause}"),
             ActorState::Restarting { attempt, after, .. } => {
-                write!(f, "restarting for the {attempt}. time: {after}")
+                write!(f, "restarting, the {attempt}. time in a row: {after}")
             }
             ActorState::Dead { cause, .. } => write!(f, "dead: {cause}"),
         }
