@@ -1,0 +1,217 @@
+//! Fresh random matrices for one call of C += A B, and the check of its result.
+//!
+//! The check is Freivalds' (R. Freivalds, "Probabilistic machines can use less running
+//! time", IFIP 1977): with a random vector x, C' x must be A (B x) + C x. It costs O(n^2)
+//! and needs no reference product. The right-hand side is computed while the matrices are
+//! written, so that afterwards only the result is read.
+//!
+//! Two kinds of inputs are mixed, call by call, at random:
+//! - *grid*: entries are multiples of 2^-b, so few bits that every product and every sum,
+//!   in any order, is exact in double precision. The check is an equality: a kernel that
+//!   computes in single precision fails in the first row.
+//! - *full*: entries use all 53 bits, checked against the bound of the arithmetic. Fails
+//!   kernels that exploit the grid (by integer arithmetic, say).
+
+use rand::rngs::{SmallRng, StdRng};
+use rand::{Rng, RngExt, SeedableRng};
+
+use super::Shape;
+use super::error::SealedError;
+
+/// Bits of a grid entry are at least this many, so that products (26 bits) don't fit
+/// single precision (24 bits).
+const LEAST_BITS: u32 = 13;
+/// A wrong row goes unseen with probability at most 2^-MISS.
+const MISS: u32 = 14;
+/// Share of calls with full inputs, as 1 in so many.
+const FULL_ONE_IN: u32 = 4;
+
+/// How many bits entries and check vectors have, so that all sums are exact.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Grid {
+    /// Entries of A and B are i / 2^bits with |i| <= 2^bits; C starts at j / 2^(2 bits).
+    bits: u32,
+    /// Check vectors have entries of at most 2^weight.
+    weight: u32,
+    /// Number of check vectors.
+    vectors: usize,
+}
+
+impl Grid {
+    /// The sums of the check are below 2^(2 bits + weight) (k n + n) in units of
+    /// 2^(-2 bits), and must stay below 2^53.
+    pub(super) fn of(shape: Shape) -> Result<Self, SealedError> {
+        let log = |n: u32| u32::BITS - n.max(1).saturating_sub(1).leading_zeros();
+        let budget = 52u32
+            .checked_sub(log(shape.n) + log(shape.k))
+            .filter(|b| *b > 2 * LEAST_BITS)
+            .ok_or_else(|| SealedError::too_large(shape))?;
+        let bits = ((budget.saturating_sub(6)) / 2).clamp(LEAST_BITS, 15);
+        let weight = (budget - 2 * bits).min(6);
+        Ok(Self { bits, weight, vectors: MISS.div_ceil(weight + 1).max(2) as usize })
+    }
+}
+
+/// What the referee keeps of one call.
+pub(super) struct Secret {
+    /// How far `C x` may be from `want`, for each vector; 0 demands equality.
+    tolerance: Vec<f64>,
+    vectors: Vec<Vec<f64>>,
+    /// A (B x) + C x, for each vector.
+    want: Vec<Vec<f64>>,
+    /// The element that is revealed only at the start.
+    pub late: Late,
+}
+
+/// An element of A or B that holds another value until the start, so that nothing
+/// computed before is right.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Late {
+    pub in_a: bool,
+    pub index: usize,
+    pub value: f64,
+}
+
+/// Writes fresh A, B and C for one call, and prepares its check.
+pub(super) fn fill(shape: Shape, grid: Grid, a: &mut [f64], b: &mut [f64], c: &mut [f64]) -> Secret {
+    // The check vectors come from a generator that what the child sees does not give away.
+    let mut secret_rng: StdRng = rand::make_rng();
+    let mut rng = SmallRng::seed_from_u64(secret_rng.next_u64());
+    let (n, k) = (shape.n as usize, shape.k as usize);
+    let full = secret_rng.random_ratio(1, FULL_ONE_IN);
+    let reach = 1i32 << grid.weight;
+    let vectors: Vec<Vec<f64>> = (0..grid.vectors)
+        .map(|_| (0..n).map(|_| f64::from(secret_rng.random_range(-reach..=reach))).collect())
+        .collect();
+    let ab = if full { Entries::Full } else { Entries::Grid(grid.bits) };
+    let in_c = if full { Entries::Full } else { Entries::Grid(2 * grid.bits) };
+    let mut bx = vec![Vec::with_capacity(k); grid.vectors];
+    for row in b.chunks_exact_mut(n) {
+        ab.write(&mut rng, row);
+        for (x, bx) in vectors.iter().zip(&mut bx) {
+            bx.push(dot(row, x));
+        }
+    }
+    let mut want = vec![Vec::with_capacity(shape.m as usize); grid.vectors];
+    for (row_a, row_c) in a.chunks_exact_mut(k).zip(c.chunks_exact_mut(n)) {
+        ab.write(&mut rng, row_a);
+        in_c.write(&mut rng, row_c);
+        for ((x, bx), want) in vectors.iter().zip(&bx).zip(&mut want) {
+            want.push(dot(row_a, bx) + dot(row_c, x));
+        }
+    }
+    let in_a = secret_rng.random();
+    let matrix = if in_a { a } else { b };
+    let index = secret_rng.random_range(0..matrix.len());
+    let value = matrix[index];
+    let mut decoy = [value];
+    while decoy[0] == value {
+        ab.write(&mut rng, &mut decoy);
+    }
+    matrix[index] = decoy[0];
+    let tolerance = vectors.iter().map(|x| if full { bound(shape, x) } else { 0.0 }).collect();
+    Secret { tolerance, vectors, want, late: Late { in_a, index, value } }
+}
+
+/// How far rounding may take C x from A (B x) + C x, both computed in double precision in
+/// any order, for entries below 1 in magnitude: each entry of C has an error of at most
+/// (k + 1) u (k + 1) (Higham, "Accuracy and Stability of Numerical Algorithms", 2nd ed.,
+/// section 3.5), and the check itself adds (n + k + 2) u (k + 1) per unit of |x|.
+fn bound(shape: Shape, x: &[f64]) -> f64 {
+    let (n, k) = (f64::from(shape.n), f64::from(shape.k));
+    let norm: f64 = x.iter().map(|v| v.abs()).sum();
+    let unit = f64::EPSILON / 2.0;
+    1.1 * unit * (k + 1.0) * (2.0 * k + n + 3.0) * norm
+}
+
+impl Secret {
+    /// Checks the result; says in which row it is wrong. NaN and infinity are wrong.
+    pub(super) fn verify(&self, shape: Shape, c: &[f64]) -> Result<(), usize> {
+        for (i, row) in c.chunks_exact(shape.n as usize).enumerate() {
+            for ((x, want), tolerance) in self.vectors.iter().zip(&self.want).zip(&self.tolerance) {
+                let off = (dot(row, x) - want[i]).abs();
+                // Written so that NaN fails.
+                if !(off <= *tolerance) {
+                    return Err(i);
+                }
+            }
+        }
+        Ok(())
+    }
+}
+
+/// How entries are drawn.
+#[derive(Clone, Copy)]
+enum Entries {
+    /// Multiples of 2^-bits in [-1, 1).
+    Grid(u32),
+    /// Uniform in [-1, 1) with 53 bits.
+    Full,
+}
+
+impl Entries {
+    fn write(self, rng: &mut SmallRng, out: &mut [f64]) {
+        match self {
+            Self::Grid(bits @ ..=15) => {
+                let scale = (-f64::from(bits)).exp2();
+                let mut blocks = out.chunks_exact_mut(4);
+                for four in &mut blocks {
+                    let random = rng.next_u64();
+                    for (i, v) in four.iter_mut().enumerate() {
+                        *v = f64::from((random >> (16 * i)) as i16 >> (15 - bits)) * scale;
+                    }
+                }
+                for v in blocks.into_remainder() {
+                    *v = f64::from(rng.next_u64() as i16 >> (15 - bits)) * scale;
+                }
+            }
+            Self::Grid(bits) => {
+                let scale = (-f64::from(bits)).exp2();
+                let mut blocks = out.chunks_exact_mut(2);
+                for two in &mut blocks {
+                    let random = rng.next_u64();
+                    two[0] = f64::from(random as i32 >> (31 - bits)) * scale;
+                    two[1] = f64::from((random >> 32) as i32 >> (31 - bits)) * scale;
+                }
+                for v in blocks.into_remainder() {
+                    *v = f64::from(rng.next_u64() as i32 >> (31 - bits)) * scale;
+                }
+            }
+            Self::Full => {
+                for v in out {
+                    *v = (rng.next_u64() as i64 >> 11) as f64 * 2f64.powi(-52);
+                }
+            }
+        }
+    }
+}
+
+/// The dot product, in whatever order is fast.
+fn dot(a: &[f64], b: &[f64]) -> f64 {
+    #[cfg(target_arch = "x86_64")]
+    if std::arch::is_x86_feature_detected!("avx2") {
+        // SAFETY: the feature was just found.
+        return unsafe { dot_avx2(a, b) };
+    }
+    dot_in_lanes(a, b)
+}
+
+#[cfg(target_arch = "x86_64")]
+#[target_feature(enable = "avx2")]
+fn dot_avx2(a: &[f64], b: &[f64]) -> f64 {
+    dot_in_lanes(a, b)
+}
+
+#[inline(always)]
+fn dot_in_lanes(a: &[f64], b: &[f64]) -> f64 {
+    const LANES: usize = 16;
+    let mut sums = [0.0; LANES];
+    let (xs, ys) = (a.chunks_exact(LANES), b.chunks_exact(LANES));
+    let rest: f64 = xs.remainder().iter().zip(ys.remainder()).map(|(x, y)| x * y).sum();
+    for (x, y) in xs.zip(ys) {
+        for i in 0..LANES {
+            sums[i] += x[i] * y[i];
+        }
+    }
+    sums.iter().sum::<f64>() + rest
+}
