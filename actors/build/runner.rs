@@ -12,12 +12,23 @@ const SOURCES: &str = "src/kernel/sealed/runner";
 pub fn build() {
     println!("cargo::rerun-if-changed={SOURCES}");
     println!("cargo::rerun-if-changed=src/kernel/sealed/layout.rs");
-    let var = |name: &str| env::var(name).unwrap_or_else(|_| panic!("cargo sets {name} for build scripts"));
+    let var = |name: &str| {
+        env::var(name).unwrap_or_else(|_| panic!("cargo sets {name} for build scripts"))
+    };
     let out = PathBuf::from(var("OUT_DIR")).join("runner");
     let mut rustc = Command::new(var("RUSTC"));
     rustc
-        .args(["--edition=2024", "--crate-name=corehold_runner", "--crate-type=bin"])
-        .args(["-Copt-level=2", "-Cpanic=abort", "-Cstrip=symbols", "--target"])
+        .args([
+            "--edition=2024",
+            "--crate-name=corehold_runner",
+            "--crate-type=bin",
+        ])
+        .args([
+            "-Copt-level=2",
+            "-Cpanic=abort",
+            "-Cstrip=symbols",
+            "--target",
+        ])
         .arg(var("TARGET"))
         .arg("-o")
         .arg(&out)
@@ -27,7 +38,9 @@ pub fn build() {
     }
     match rustc.status() {
         Ok(status) if status.success() => {}
-        Ok(status) => panic!("rustc could not compile {SOURCES}/main.rs ({status}); its errors are above"),
+        Ok(status) => {
+            panic!("rustc could not compile {SOURCES}/main.rs ({status}); its errors are above")
+        }
         Err(error) => panic!("could not start {rustc:?}: {error}"),
     }
 }

@@ -25,7 +25,10 @@ fn main() -> Result<()> {
     lock.lock()?;
     println!("swept {:?}", sweep_stale()?);
     let shield = std::env::var_os("NO_SHIELD").is_none();
-    let slot = Arc::new(Slot::hold(HoldOptions { shield, ..HoldOptions::cores([core]) })?);
+    let slot = Arc::new(Slot::hold(HoldOptions {
+        shield,
+        ..HoldOptions::cores([core])
+    })?);
     slot.join_shared(std::process::id())?;
     for _ in 0..3 {
         println!("{:?} {:?}", slot.isolation(), measure_peak(&slot)?);
@@ -33,18 +36,41 @@ fn main() -> Result<()> {
     let peak = measure_peak(&slot)?;
     for path in args {
         let (binary, trusted) = compile(Path::new(&path))?;
-        let budget = Budget { trusted_libraries: trusted, ..Budget::default() };
-        let limits = Limits { slot: Some(slot.clone()), ..Limits::default() };
+        let budget = Budget {
+            trusted_libraries: trusted,
+            ..Budget::default()
+        };
+        let limits = Limits {
+            slot: Some(slot.clone()),
+            ..Limits::default()
+        };
         let begin = std::time::Instant::now();
         if budget.trusted_libraries.is_empty() {
             let verdict = check(&binary, "dgemm", &SMALL_AND_ODD, &limits)?;
-            println!("{path}: check {verdict:?} in {:.1} ms", begin.elapsed().as_secs_f64() * 1e3);
+            println!(
+                "{path}: check {verdict:?} in {:.1} ms",
+                begin.elapsed().as_secs_f64() * 1e3
+            );
         }
         for hogs in [0, 4] {
             let hogs: Vec<Child> = (0..hogs).map(|_| hog(&slot)).collect::<Result<_>>()?;
-            let one = |_| measure_in_detail(&binary, "dgemm", Shape::square(256), &slot, peak.gflops, &budget);
-            let measured = (0..times).map(one).collect::<std::result::Result<Vec<_>, _>>()?;
-            report(&format!("{path} beside {} busy loops", hogs.len()), &measured);
+            let one = |_| {
+                measure_in_detail(
+                    &binary,
+                    "dgemm",
+                    Shape::square(256),
+                    &slot,
+                    peak.gflops,
+                    &budget,
+                )
+            };
+            let measured = (0..times)
+                .map(one)
+                .collect::<std::result::Result<Vec<_>, _>>()?;
+            report(
+                &format!("{path} beside {} busy loops", hogs.len()),
+                &measured,
+            );
             for mut hog in hogs {
                 hog.kill()?;
                 hog.wait()?;
@@ -55,7 +81,10 @@ fn main() -> Result<()> {
 }
 
 fn hog(slot: &Slot) -> Result<Child> {
-    let child = Command::new("sh").args(["-c", "while :; do :; done"]).stdin(Stdio::null()).spawn()?;
+    let child = Command::new("sh")
+        .args(["-c", "while :; do :; done"])
+        .stdin(Stdio::null())
+        .spawn()?;
     // Without a shield it stays free to go where it likes.
     if std::env::var_os("NO_SHIELD").is_none() {
         slot.join_shared(child.id())?;
@@ -66,8 +95,13 @@ fn hog(slot: &Slot) -> Result<Child> {
 fn compile(path: &Path) -> Result<(Binary, Vec<PathBuf>)> {
     let out = std::env::temp_dir().join(format!("sealed-cost-{}.so", std::process::id()));
     let source = std::fs::read_to_string(path)?;
-    let trusted: Vec<PathBuf> =
-        source.lines().next().and_then(|l| l.strip_prefix("//! link: ")).map(PathBuf::from).into_iter().collect();
+    let trusted: Vec<PathBuf> = source
+        .lines()
+        .next()
+        .and_then(|l| l.strip_prefix("//! link: "))
+        .map(PathBuf::from)
+        .into_iter()
+        .collect();
     let status = Command::new("gcc")
         .args(["-O3", "-march=native", "-fopenmp", "-shared", "-fPIC", "-o"])
         .args([&out, path])
@@ -111,7 +145,11 @@ fn report(name: &str, all: &[Measured]) {
         ms(|m| m.breakdown.end),
         all.last().map_or(0, |m| m.calls_a_batch),
     );
-    if let Some(Measured { outcome: Outcome::Measured(last), .. }) = all.last() {
+    if let Some(Measured {
+        outcome: Outcome::Measured(last),
+        ..
+    }) = all.last()
+    {
         println!("  last: {last:?}");
     }
 }

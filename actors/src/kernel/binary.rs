@@ -17,14 +17,19 @@ pub struct Binary {
 impl Binary {
     /// Takes the bytes of a shared library and hashes them.
     pub fn new(bytes: Vec<u8>) -> Self {
-        Self { sha256: Sha256::digest(&bytes).into(), bytes }
+        Self {
+            sha256: Sha256::digest(&bytes).into(),
+            bytes,
+        }
     }
 }
 
 impl fmt::Debug for Binary {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "Binary({} bytes, sha256 ", self.bytes.len())?;
-        self.sha256[..6].iter().try_for_each(|b| write!(f, "{b:02x}"))?;
+        self.sha256[..6]
+            .iter()
+            .try_for_each(|b| write!(f, "{b:02x}"))?;
         f.write_str("...)")
     }
 }

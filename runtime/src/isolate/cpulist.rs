@@ -30,7 +30,13 @@ pub fn format_cpus<'a>(cpus: impl IntoIterator<Item = &'a u32>) -> String {
     }
     let parts: Vec<String> = ranges
         .iter()
-        .map(|(a, b)| if a == b { a.to_string() } else { format!("{a}-{b}") })
+        .map(|(a, b)| {
+            if a == b {
+                a.to_string()
+            } else {
+                format!("{a}-{b}")
+            }
+        })
         .collect();
     parts.join(",")
 }

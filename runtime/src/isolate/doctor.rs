@@ -61,7 +61,12 @@ pub fn findings(root: &Path, roots: &CgroupRoots, held: &BTreeSet<u32>) -> Vec<F
 
 fn finding(name: &str, state: State, effect: impl Into<String>, advice: &str) -> Finding {
     let advice = (!advice.is_empty()).then(|| advice.to_owned());
-    Finding { name: name.to_owned(), state, effect: effect.into(), advice }
+    Finding {
+        name: name.to_owned(),
+        state,
+        effect: effect.into(),
+        advice,
+    }
 }
 
 fn cpuset(roots: &CgroupRoots) -> Finding {
@@ -69,7 +74,10 @@ fn cpuset(roots: &CgroupRoots) -> Finding {
         Some(Cpusets::V2(at)) => finding(
             "cpuset",
             State::Good,
-            format!("cgroup v2 partitions at {}: held cores are taken from everybody else", at.display()),
+            format!(
+                "cgroup v2 partitions at {}: held cores are taken from everybody else",
+                at.display()
+            ),
             "",
         ),
         Some(Cpusets::V1(at)) => finding(
@@ -92,8 +100,18 @@ fn cpuset(roots: &CgroupRoots) -> Finding {
 
 fn freezer(roots: &CgroupRoots) -> Finding {
     match (&roots.v2, &roots.v1_freezer) {
-        (Some(_), _) => finding("freezer", State::Good, "cgroup2 freezes and kills whole groups", ""),
-        (None, Some(_)) => finding("freezer", State::Good, "the v1 freezer stops whole groups", ""),
+        (Some(_), _) => finding(
+            "freezer",
+            State::Good,
+            "cgroup2 freezes and kills whole groups",
+            "",
+        ),
+        (None, Some(_)) => finding(
+            "freezer",
+            State::Good,
+            "the v1 freezer stops whole groups",
+            "",
+        ),
         (None, None) => finding(
             "freezer",
             State::Weak,
@@ -105,7 +123,12 @@ fn freezer(roots: &CgroupRoots) -> Finding {
 
 fn root_rights() -> Finding {
     if nix::unistd::geteuid().is_root() {
-        finding("rights", State::Good, "root: namespaces, cgroups and real-time priority are at hand", "")
+        finding(
+            "rights",
+            State::Good,
+            "root: namespaces, cgroups and real-time priority are at hand",
+            "",
+        )
     } else {
         finding(
             "rights",
@@ -122,15 +145,23 @@ struct Look<'a> {
 
 impl Look<'_> {
     fn read(&self, path: &str) -> Option<String> {
-        fs::read_to_string(self.root.join(path)).ok().map(|t| t.trim().to_owned())
+        fs::read_to_string(self.root.join(path))
+            .ok()
+            .map(|t| t.trim().to_owned())
     }
 
     fn smt(&self, held: &BTreeSet<u32>) -> Finding {
-        let control = self.read("sys/devices/system/cpu/smt/control").unwrap_or_default();
+        let control = self
+            .read("sys/devices/system/cpu/smt/control")
+            .unwrap_or_default();
         let Ok(topology) = Topology::read_from(&self.root.join("sys")) else {
             return finding("smt", State::Missing, "the topology can't be read", "");
         };
-        let idle: BTreeSet<u32> = topology.with_siblings(held).difference(held).copied().collect();
+        let idle: BTreeSet<u32> = topology
+            .with_siblings(held)
+            .difference(held)
+            .copied()
+            .collect();
         match control.as_str() {
             "on" if idle.is_empty() && held.is_empty() => finding(
                 "smt",
@@ -163,15 +194,22 @@ impl Look<'_> {
                 format!("{g}: the clock climbs while a kernel runs"),
                 "cpupower frequency-set -g performance",
             ),
-            None => {
-                finding("governor", State::Missing, "no cpufreq (a virtual machine): the host sets the clock", "")
-            }
+            None => finding(
+                "governor",
+                State::Missing,
+                "no cpufreq (a virtual machine): the host sets the clock",
+                "",
+            ),
         }
     }
 
     fn turbo(&self) -> Finding {
-        let boost = self.read("sys/devices/system/cpu/cpufreq/boost").map(|b| b == "1");
-        let intel = self.read("sys/devices/system/cpu/intel_pstate/no_turbo").map(|n| n == "0");
+        let boost = self
+            .read("sys/devices/system/cpu/cpufreq/boost")
+            .map(|b| b == "1");
+        let intel = self
+            .read("sys/devices/system/cpu/intel_pstate/no_turbo")
+            .map(|n| n == "0");
         match boost.or(intel) {
             Some(false) => finding("turbo", State::Good, "off: the clock is steady", ""),
             Some(true) => finding(
@@ -180,13 +218,24 @@ impl Look<'_> {
                 "on: the clock depends on the load of the other cores",
                 "echo 0 > /sys/devices/system/cpu/cpufreq/boost, or no_turbo = 1 of intel_pstate",
             ),
-            None => finding("turbo", State::Missing, "not shown: the peak is measured anew for each slot", ""),
+            None => finding(
+                "turbo",
+                State::Missing,
+                "not shown: the peak is measured anew for each slot",
+                "",
+            ),
         }
     }
 
     fn huge_pages(&self) -> Finding {
-        let text = self.read("sys/kernel/mm/transparent_hugepage/enabled").unwrap_or_default();
-        let chosen = text.split(['[', ']']).nth(1).unwrap_or("unknown").to_owned();
+        let text = self
+            .read("sys/kernel/mm/transparent_hugepage/enabled")
+            .unwrap_or_default();
+        let chosen = text
+            .split(['[', ']'])
+            .nth(1)
+            .unwrap_or("unknown")
+            .to_owned();
         let effect = format!("transparent huge pages: {chosen}");
         match chosen.as_str() {
             "always" | "madvise" => finding("huge pages", State::Good, effect, ""),
@@ -200,8 +249,11 @@ impl Look<'_> {
     }
 
     fn aslr(&self) -> Finding {
-        let value = self.read("proc/sys/kernel/randomize_va_space").unwrap_or_default();
-        let effect = format!("randomize_va_space = {value}: each measurement sees another memory layout");
+        let value = self
+            .read("proc/sys/kernel/randomize_va_space")
+            .unwrap_or_default();
+        let effect =
+            format!("randomize_va_space = {value}: each measurement sees another memory layout");
         finding("aslr", State::Good, effect, "")
     }
 
@@ -216,14 +268,26 @@ impl Look<'_> {
             .skip(1)
             .filter_map(|t| t.parse().ok())
             .collect();
-        let busy: u64 = ticks.iter().take(8).sum::<u64>().saturating_sub(ticks.get(3).copied().unwrap_or(0));
+        let busy: u64 = ticks
+            .iter()
+            .take(8)
+            .sum::<u64>()
+            .saturating_sub(ticks.get(3).copied().unwrap_or(0));
         let stolen = ticks.get(7).copied().unwrap_or(0);
         let share = stolen as f64 / busy.max(1) as f64;
-        let effect = format!("{:.2} % of the busy time since boot was stolen by the hypervisor", share * 100.0);
+        let effect = format!(
+            "{:.2} % of the busy time since boot was stolen by the hypervisor",
+            share * 100.0
+        );
         if share < 0.01 {
             finding("steal", State::Good, effect, "")
         } else {
-            finding("steal", State::Weak, effect, "ask for a machine with dedicated cores")
+            finding(
+                "steal",
+                State::Weak,
+                effect,
+                "ask for a machine with dedicated cores",
+            )
         }
     }
 
@@ -241,19 +305,32 @@ impl Look<'_> {
             .collect();
         on_held.sort_unstable();
         if on_held.is_empty() {
-            return finding("interrupts", State::Good, "none is bound to the held cores", "");
+            return finding(
+                "interrupts",
+                State::Good,
+                "none is bound to the held cores",
+                "",
+            );
         }
         finding(
             "interrupts",
             State::Weak,
-            format!("interrupts {} are served by held cores", format_cpus(&on_held)),
+            format!(
+                "interrupts {} are served by held cores",
+                format_cpus(&on_held)
+            ),
             "write the shared cores to /proc/irq/N/smp_affinity_list (stop irqbalance first)",
         )
     }
 
     fn resctrl(&self) -> Finding {
         if self.root.join("sys/fs/resctrl").is_dir() {
-            finding("resctrl", State::Good, "cache and bandwidth can be partitioned (not used yet)", "")
+            finding(
+                "resctrl",
+                State::Good,
+                "cache and bandwidth can be partitioned (not used yet)",
+                "",
+            )
         } else {
             finding(
                 "resctrl",
@@ -266,10 +343,25 @@ impl Look<'_> {
 
     fn counters(&self) -> Finding {
         let cpu = ["cpu", "cpu_core", "cpu_atom"];
-        if cpu.iter().any(|name| self.root.join("sys/bus/event_source/devices").join(name).is_dir()) {
-            finding("counters", State::Good, "the processor's performance counters are there", "")
+        if cpu.iter().any(|name| {
+            self.root
+                .join("sys/bus/event_source/devices")
+                .join(name)
+                .is_dir()
+        }) {
+            finding(
+                "counters",
+                State::Good,
+                "the processor's performance counters are there",
+                "",
+            )
         } else {
-            finding("counters", State::Missing, "no hardware counters (a virtual machine)", "")
+            finding(
+                "counters",
+                State::Missing,
+                "no hardware counters (a virtual machine)",
+                "",
+            )
         }
     }
 }

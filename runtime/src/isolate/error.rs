@@ -75,7 +75,11 @@ pub enum IsolateError {
 }
 
 impl IsolateError {
-    pub(crate) fn kernel(action: impl Into<String>, path: impl Into<PathBuf>, source: io::Error) -> Self {
+    pub(crate) fn kernel(
+        action: impl Into<String>,
+        path: impl Into<PathBuf>,
+        source: io::Error,
+    ) -> Self {
         Self::Kernel {
             action: action.into(),
             path: path.into(),

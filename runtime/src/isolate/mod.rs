@@ -8,10 +8,12 @@
 //! - [`Sandbox`]: starts a child in namespaces of its own, inside an enclosure.
 //! - [`doctor`]: what this machine can isolate, and how to get the rest.
 
+mod birth;
 mod cgroup;
 mod cpulist;
 mod doctor;
 mod error;
+mod keeper;
 mod owner;
 mod sandbox;
 mod slot;
@@ -23,6 +25,6 @@ pub use cpulist::{format_cpus, parse_cpus};
 pub use doctor::{Finding, State, doctor, findings};
 pub use error::IsolateError;
 pub use sandbox::{Child, Ended, Sandbox};
-pub use slot::{HoldOptions, Isolation, Place, Slot, Visit};
+pub use slot::{HoldOptions, Isolation, Place, Slot};
 pub use sweep::{Swept, sweep_stale, sweep_stale_in};
 pub use topology::{Core, Topology};

@@ -19,12 +19,20 @@ impl Owner {
     /// This process.
     pub(crate) fn this_process() -> Self {
         let pid = std::process::id();
-        Self { pid, start: start_time(pid).unwrap_or(0) }
+        Self {
+            pid,
+            start: start_time(pid).unwrap_or(0),
+        }
     }
 
     /// A fresh name for a cgroup of this owner; `role` is a short word.
     pub(crate) fn name(&self, role: &str) -> String {
-        format!("{PREFIX}{}-{}-{:08x}-{role}", self.pid, self.start, rand::random::<u32>())
+        format!(
+            "{PREFIX}{}-{}-{:08x}-{role}",
+            self.pid,
+            self.start,
+            rand::random::<u32>()
+        )
     }
 
     /// The owner that a cgroup's name tells of, if it is one of ours.
@@ -63,7 +71,13 @@ mod tests {
         let me = Owner::this_process();
         assert_eq!(Owner::of_name(&me.name("held")), Some(me));
         assert!(me.alive());
-        assert!(!Owner { pid: me.pid, start: me.start + 1 }.alive());
+        assert!(
+            !Owner {
+                pid: me.pid,
+                start: me.start + 1
+            }
+            .alive()
+        );
         assert_eq!(Owner::of_name("corehold-node.service"), None);
     }
 }

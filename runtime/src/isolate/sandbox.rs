@@ -1,6 +1,6 @@
 //! Starts a child process in namespaces of its own, inside an [`Enclosure`].
 //!
-//! The child is made by `clone(CLONE_VM | CLONE_VFORK)`, as posix_spawn does, so that the
+//! The child is made by `clone3(CLONE_VM | CLONE_VFORK)`, as posix_spawn does, so that the
 //! size of this process (gigabytes, with a model loaded) costs nothing. Between clone and
 //! exec it makes system calls only.
 
@@ -12,11 +12,11 @@ use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd, RawFd};
 use std::time::Duration;
 
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
-use nix::sched::{CloneFlags, clone};
 use nix::sys::signal::{SigSet, SigmaskHow, sigprocmask};
 use nix::sys::wait::{WaitStatus, waitpid};
 use nix::unistd::Pid;
 
+use super::birth;
 use super::cgroup::Enclosure;
 use super::error::IsolateError;
 use super::slot::cpu_set;
@@ -73,57 +73,79 @@ impl Sandbox<'_> {
             .read(true)
             .write(true)
             .open("/dev/null")
-            .map_err(|source| IsolateError::Sandbox { step: "open /dev/null", source })?;
+            .map_err(|source| IsolateError::Sandbox {
+                step: "open /dev/null",
+                source,
+            })?;
         let argv: Vec<*const libc::c_char> = pointers(self.args);
         let envp: Vec<*const libc::c_char> = pointers(self.env);
         let affinity = (!self.cores.is_empty()).then(|| cpu_set(self.cores));
         let program = self.program.as_raw_fd();
-        let attach: Vec<RawFd> = attach.iter().map(AsRawFd::as_raw_fd).collect::<Vec<_>>();
-        let sources: Vec<RawFd> =
-            [null.as_raw_fd(); 3].into_iter().chain(self.fds.iter().map(AsRawFd::as_raw_fd)).collect();
-        // 1 + the step that failed, written by the child; 0 while all is well.
-        let mut failed: (u8, i32) = (0, 0);
-        let failure = &raw mut failed;
-        let limits = self.limits;
-        let run = move || -> isize {
-            let plan = Plan { attach: &attach, affinity: &affinity, sources: &sources, limits, program };
-            let (step, errno) = plan.run(&argv, &envp);
-            // SAFETY: the parent is suspended (CLONE_VFORK) and its stack frame alive.
-            unsafe { *failure = (step, errno) };
-            127
+        let attach: Vec<RawFd> = attach.iter().map(AsRawFd::as_raw_fd).collect();
+        let sources: Vec<RawFd> = [null.as_raw_fd(); 3]
+            .into_iter()
+            .chain(self.fds.iter().map(AsRawFd::as_raw_fd))
+            .collect();
+        let birthplace = enclosure.birthplace()?;
+        let mut plan = Plan {
+            attach: &attach,
+            affinity: &affinity,
+            sources: &sources,
+            limits: self.limits,
+            program,
+            argv: &argv,
+            envp: &envp,
+            failed: (0, 0),
         };
         let mut stack = vec![0u8; STACK];
-        let flags = CloneFlags::CLONE_VM
-            | CloneFlags::CLONE_NEWNS
-            | CloneFlags::CLONE_NEWPID
-            | CloneFlags::CLONE_NEWNET
-            | CloneFlags::CLONE_NEWIPC
-            | CloneFlags::CLONE_NEWUTS
-            // nix has no name for VFORK.
-            | CloneFlags::from_bits_retain(libc::CLONE_VFORK);
+        let group = birthplace.as_ref().map(AsRawFd::as_raw_fd);
+        let arg = (&raw mut plan).cast();
         // No handler of this process may run in the child, whose memory is ours.
         let mut old = SigSet::empty();
-        let _ = sigprocmask(SigmaskHow::SIG_SETMASK, Some(&SigSet::all()), Some(&mut old));
-        // SAFETY: the callback makes system calls only and allocates nothing; its stack and
-        // all it borrows outlive it, for the parent stands until the child execs or exits.
-        let cloned = unsafe { clone(Box::new(run), &mut stack, flags, Some(libc::SIGCHLD)) };
+        let _ = sigprocmask(
+            SigmaskHow::SIG_SETMASK,
+            Some(&SigSet::all()),
+            Some(&mut old),
+        );
+        // SAFETY: `in_child` makes system calls only; its stack and the plan outlive it, for
+        // we stand still until it execs or exits.
+        let started = unsafe { birth::start(NAMESPACES as u64, group, &mut stack, in_child, arg) };
         let _ = sigprocmask(SigmaskHow::SIG_SETMASK, Some(&old), None);
-        let pid = cloned.map_err(|e| IsolateError::Sandbox { step: "clone", source: e.into() })?;
-        // SAFETY: read after the child has exec'd or exited, so nobody else writes it.
-        let (step, errno) = unsafe { failure.read_volatile() };
+        let pid = started.map_err(|source| IsolateError::Sandbox {
+            step: "start a child",
+            source,
+        })?;
+        // SAFETY: the child has exec'd or exited, so nobody else writes it; volatile, for
+        // the compiler does not know that the child wrote it.
+        let (step, errno) = unsafe { (&raw const plan.failed).read_volatile() };
         if step != 0 {
             let _ = waitpid(pid, None);
             let step = STEPS.get(usize::from(step) - 1).copied().unwrap_or("start");
-            return Err(IsolateError::Sandbox { step, source: io::Error::from_raw_os_error(errno) });
+            return Err(IsolateError::Sandbox {
+                step,
+                source: io::Error::from_raw_os_error(errno),
+            });
         }
         enclosure.born(pid);
-        let pidfd = pidfd_open(pid).map_err(|source| IsolateError::Sandbox { step: "watch the child", source })?;
-        Ok(Child { pid, pidfd, enclosure, ended: None })
+        let pidfd = pidfd_open(pid).map_err(|source| IsolateError::Sandbox {
+            step: "watch the child",
+            source,
+        })?;
+        Ok(Child {
+            pid,
+            pidfd,
+            enclosure,
+            ended: None,
+        })
     }
 }
 
 fn pointers(strings: &[&CStr]) -> Vec<*const libc::c_char> {
-    strings.iter().map(|s| s.as_ptr()).chain([std::ptr::null()]).collect()
+    strings
+        .iter()
+        .map(|s| s.as_ptr())
+        .chain([std::ptr::null()])
+        .collect()
 }
 
 fn pidfd_open(pid: Pid) -> io::Result<OwnedFd> {
@@ -146,6 +168,27 @@ const STEPS: [&str; 6] = [
     "execute its program",
 ];
 
+/// Namespaces of a child's own.
+const NAMESPACES: libc::c_int = libc::CLONE_NEWNS
+    | libc::CLONE_NEWPID
+    | libc::CLONE_NEWNET
+    | libc::CLONE_NEWIPC
+    | libc::CLONE_NEWUTS;
+
+/// The child's side of [`Sandbox::spawn`].
+///
+/// # Safety
+/// `plan` is a [`Plan`] that outlives the child's use of our memory.
+unsafe extern "C" fn in_child(plan: *mut libc::c_void) -> ! {
+    // SAFETY: by contract; the parent stands still meanwhile.
+    let plan = unsafe { &mut *plan.cast::<Plan<'_>>() };
+    let failed = plan.run();
+    // SAFETY: as above; volatile, so that the write is done before the exit.
+    unsafe { (&raw mut plan.failed).write_volatile(failed) };
+    // SAFETY: ends the child without touching the parent's state.
+    unsafe { libc::_exit(127) }
+}
+
 /// What the child does between clone and exec.
 struct Plan<'a> {
     attach: &'a [RawFd],
@@ -153,11 +196,15 @@ struct Plan<'a> {
     sources: &'a [RawFd],
     limits: &'a [(nix::sys::resource::Resource, u64)],
     program: RawFd,
+    argv: &'a [*const libc::c_char],
+    envp: &'a [*const libc::c_char],
+    /// 1 + the step that failed, and errno, written by the child; 0 while all is well.
+    failed: (u8, i32),
 }
 
 impl Plan<'_> {
     /// Returns only when a step failed: its number from 1, and errno.
-    fn run(&self, argv: &[*const libc::c_char], envp: &[*const libc::c_char]) -> (u8, i32) {
+    fn run(&self) -> (u8, i32) {
         let errno = || nix::errno::Errno::last_raw();
         for &fd in self.attach {
             // SAFETY: writes one byte from a static; "0" means the writer.
@@ -172,6 +219,13 @@ impl Plan<'_> {
         if let Some(set) = self.affinity
             && sched_setaffinity_self(set).is_err()
         {
+            return (3, errno());
+        }
+        // A real-time parent's child gets onto its cores at once, also where the parent's
+        // are busy; from here on it is an ordinary thread.
+        let ordinary = libc::sched_param { sched_priority: 0 };
+        // SAFETY: 0 is the caller; the parameter block is valid.
+        if unsafe { libc::sched_setscheduler(0, libc::SCHED_OTHER, &raw const ordinary) } != 0 {
             return (3, errno());
         }
         match self.pass_fds() {
@@ -189,8 +243,8 @@ impl Plan<'_> {
                         libc::SYS_execveat,
                         program,
                         c"".as_ptr(),
-                        argv.as_ptr(),
-                        envp.as_ptr(),
+                        self.argv.as_ptr(),
+                        self.envp.as_ptr(),
                         libc::AT_EMPTY_PATH,
                     );
                 }
@@ -223,7 +277,13 @@ impl Plan<'_> {
                 }
             }
             let first = self.sources.len() as libc::c_uint;
-            if libc::syscall(libc::SYS_close_range, first, libc::c_uint::MAX, libc::CLOSE_RANGE_CLOEXEC) != 0 {
+            if libc::syscall(
+                libc::SYS_close_range,
+                first,
+                libc::c_uint::MAX,
+                libc::CLOSE_RANGE_CLOEXEC,
+            ) != 0
+            {
                 return Err(errno());
             }
             Ok(program)

@@ -3,7 +3,7 @@
 use std::collections::{BTreeSet, HashMap};
 use std::fs;
 use std::path::{Path, PathBuf};
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, PoisonError};
 
 use nix::sched::{CpuSet, sched_setaffinity};
 use nix::unistd::Pid;
@@ -12,6 +12,7 @@ use serde::{Deserialize, Serialize};
 use super::cgroup::{self, CgroupRoots, Cpusets, Enclosure, Fence};
 use super::cpulist::format_cpus;
 use super::error::IsolateError;
+use super::keeper::Keeper;
 use super::owner::Owner;
 use super::topology::Topology;
 
@@ -37,7 +38,10 @@ pub struct HoldOptions {
 impl HoldOptions {
     /// Holds `cores`; everything else as by default.
     pub fn cores(cores: impl IntoIterator<Item = u32>) -> Self {
-        Self { cores: cores.into_iter().collect(), ..Self::default() }
+        Self {
+            cores: cores.into_iter().collect(),
+            ..Self::default()
+        }
     }
 }
 
@@ -69,14 +73,14 @@ pub enum Place {
 /// moved back, on drop; after a SIGKILL by [`super::sweep_stale`]. Share it by `Arc`.
 #[derive(Debug)]
 pub struct Slot {
+    keeper: Keeper,
     held: BTreeSet<u32>,
     shared: BTreeSet<u32>,
     isolation: Isolation,
     roots: CgroupRoots,
-    groups: Option<Groups>,
+    groups: Option<Arc<Groups>>,
     cache_bytes: u64,
     joined: Mutex<HashMap<i32, PathBuf>>,
-    busy: Mutex<()>,
 }
 
 #[derive(Debug)]
@@ -97,7 +101,11 @@ impl Slot {
         let topology = Topology::read()?;
         let (held, fence, shared) = choose(&topology, &options)?;
         let roots = options.roots.clone().unwrap_or_else(CgroupRoots::read);
-        let cache_bytes = held.iter().filter_map(|c| topology.core(*c)).map(|c| c.cache_bytes).max();
+        let cache_bytes = held
+            .iter()
+            .filter_map(|c| topology.core(*c))
+            .map(|c| c.cache_bytes)
+            .max();
         let (groups, isolation) = match Groups::make(&roots, &topology, &fence, &shared) {
             Ok((groups, Fence::PartitionIsolated)) => (Some(groups), Isolation::PartitionIsolated),
             Ok((groups, Fence::PartitionRoot)) => (Some(groups), Isolation::PartitionRoot),
@@ -114,7 +122,10 @@ impl Slot {
             }
             Err(error) => return Err(error),
         };
+        let groups = groups.map(Arc::new);
+        let keeper = start_keeper(groups.clone(), &held)?;
         Ok(Self {
+            keeper,
             held,
             shared,
             isolation,
@@ -122,7 +133,6 @@ impl Slot {
             groups,
             cache_bytes: cache_bytes.unwrap_or(0),
             joined: Mutex::default(),
-            busy: Mutex::default(),
         })
     }
 
@@ -154,9 +164,15 @@ impl Slot {
         }
     }
 
-    /// Waits for the sole use of the held cores: one measurement at a time.
-    pub fn exclusive(&self) -> MutexGuard<'_, ()> {
-        self.busy.lock().unwrap_or_else(PoisonError::into_inner)
+    /// Runs `job` on the slot's own thread and waits for it; jobs run one at a time, so a
+    /// job has the held cores to itself. On cgroup v1 (and where cores are only pinned) that
+    /// thread lives on the held cores, and sleeps there while a child is timed; on v2, where
+    /// one process can't be in two partitions, it lives where the caller does.
+    ///
+    /// # Panics
+    /// When `job` panics.
+    pub fn run<R: Send>(&self, job: impl FnOnce() -> R + Send) -> R {
+        self.keeper.run(job)
     }
 
     /// Moves a process with all its threads to the shared cores, e.g. the node's own.
@@ -166,12 +182,20 @@ impl Slot {
     /// When there is no such process or the kernel refuses.
     pub fn join_shared(&self, pid: u32) -> Result<(), IsolateError> {
         let Some(groups) = &self.groups else {
-            return self.pin_threads(pid);
+            self.pin_threads(pid);
+            return Ok(());
         };
         let old = groups.group_of(pid);
         cgroup::write(&groups.tree.procs_file(&groups.shared), &pid.to_string())?;
         if let (Some(old), Ok(pid)) = (old, i32::try_from(pid)) {
-            self.joined.lock().unwrap_or_else(PoisonError::into_inner).insert(pid, old);
+            self.joined
+                .lock()
+                .unwrap_or_else(PoisonError::into_inner)
+                .insert(pid, old);
+        }
+        if pid == std::process::id() {
+            // Moving this process took our own thread along.
+            groups.settle(self.keeper.tid)?;
         }
         Ok(())
     }
@@ -194,33 +218,43 @@ impl Slot {
         }
     }
 
-    /// Moves the calling thread to the held cores until the guard is dropped; `None` where
-    /// threads of one process can't be told apart (cgroup v2) or the kernel refuses.
-    pub fn enter(&self) -> Option<Visit> {
-        let tid = nix::unistd::gettid();
-        let Some(groups) = &self.groups else { return None };
-        let Cpusets::V1(root) = &groups.tree else { return None };
-        let old = cpuset_of(root, &format!("/proc/self/task/{tid}/cpuset"))?;
-        fs::write(groups.held.join("tasks"), tid.to_string()).ok()?;
-        Some(Visit { back: old.join("tasks"), tid, _here: std::marker::PhantomData })
-    }
-
-    fn pin_threads(&self, pid: u32) -> Result<(), IsolateError> {
+    fn pin_threads(&self, pid: u32) {
         let set = cpu_set(&self.shared);
-        let dir = PathBuf::from(format!("/proc/{pid}/task"));
-        let threads = fs::read_dir(&dir).map_err(|e| IsolateError::kernel("list", &dir, e))?;
-        for tid in threads.flatten().filter_map(|t| t.file_name().to_str()?.parse().ok()) {
+        let Ok(threads) = fs::read_dir(format!("/proc/{pid}/task")) else {
+            return;
+        };
+        for tid in threads
+            .flatten()
+            .filter_map(|t| t.file_name().to_str()?.parse().ok())
+            .map(Pid::from_raw)
+        {
             // A thread that ended meanwhile needs no core.
-            let _ = sched_setaffinity(Pid::from_raw(tid), &set);
+            if tid != self.keeper.tid {
+                let _ = sched_setaffinity(tid, &set);
+            }
         }
-        Ok(())
     }
+}
+
+/// Starts the slot's thread on the held cores, as far as that can be had.
+fn start_keeper(groups: Option<Arc<Groups>>, held: &BTreeSet<u32>) -> Result<Keeper, IsolateError> {
+    let held = held.clone();
+    Keeper::start(move || match groups {
+        Some(groups) => groups.settle(nix::unistd::gettid()),
+        None => {
+            // Where even pinning fails, measurements say so: their run delay is seen.
+            let _ = sched_setaffinity(Pid::from_raw(0), &cpu_set(&held));
+            Ok(())
+        }
+    })
 }
 
 impl Drop for Slot {
     fn drop(&mut self) {
         let Some(groups) = &self.groups else { return };
-        let joined = std::mem::take(&mut *self.joined.lock().unwrap_or_else(PoisonError::into_inner));
+        // Our thread waits for its next job; removing the cpuset moves it out.
+        let joined =
+            std::mem::take(&mut *self.joined.lock().unwrap_or_else(PoisonError::into_inner));
         for (pid, old) in joined {
             // The process may have ended, its cgroup may be gone: removal then moves it to the root.
             let _ = fs::write(groups.tree.procs_file(&old), pid.to_string());
@@ -229,23 +263,6 @@ impl Drop for Slot {
             if let Err(error) = groups.tree.remove(group) {
                 tracing::warn!(%error, "a cpuset of a slot is left for the next sweep");
             }
-        }
-    }
-}
-
-/// A thread's stay on the held cores; see [`Slot::enter`].
-#[derive(Debug)]
-pub struct Visit {
-    back: PathBuf,
-    tid: Pid,
-    /// It moves its own thread back, so it must stay there.
-    _here: std::marker::PhantomData<*const ()>,
-}
-
-impl Drop for Visit {
-    fn drop(&mut self) {
-        if let Err(error) = fs::write(&self.back, self.tid.to_string()) {
-            tracing::warn!(%error, "a thread stays on the held cores");
         }
     }
 }
@@ -268,7 +285,8 @@ impl Groups {
                  with the host's cgroups writable",
             )
         })?;
-        if !nix::unistd::geteuid().is_root() && nix::unistd::access(tree.root(), nix::unistd::AccessFlags::W_OK).is_err()
+        if !nix::unistd::geteuid().is_root()
+            && nix::unistd::access(tree.root(), nix::unistd::AccessFlags::W_OK).is_err()
         {
             return Err(unavailable(
                 "this process may not write the cpuset hierarchy",
@@ -293,6 +311,14 @@ impl Groups {
         }
     }
 
+    /// Moves the slot's thread to the held cores, where threads can be moved alone.
+    fn settle(&self, tid: Pid) -> Result<(), IsolateError> {
+        match self.tree {
+            Cpusets::V1(_) => cgroup::write(&self.held.join("tasks"), &tid.to_string()),
+            Cpusets::V2(_) => Ok(()),
+        }
+    }
+
     /// Moves the tasks of the root cpuset to the shared cores. They move back when the
     /// shared cpuset is removed, for that moves its tasks to the root.
     fn shield(&self) {
@@ -306,7 +332,10 @@ impl Groups {
             Cpusets::V1(root) => cpuset_of(root, &format!("/proc/{pid}/cpuset")),
             Cpusets::V2(root) => {
                 let text = fs::read_to_string(format!("/proc/{pid}/cgroup")).ok()?;
-                let path = text.lines().find_map(|l| l.strip_prefix("0::/"))?.to_owned();
+                let path = text
+                    .lines()
+                    .find_map(|l| l.strip_prefix("0::/"))?
+                    .to_owned();
                 Some(root.join(path))
             }
         }
@@ -315,7 +344,14 @@ impl Groups {
 
 /// The v1 cpuset that a `cpuset` file of procfs names.
 fn cpuset_of(root: &Path, file: &str) -> Option<PathBuf> {
-    Some(root.join(fs::read_to_string(file).ok()?.trim().trim_start_matches('/')))
+    Some(
+        root.join(
+            fs::read_to_string(file)
+                .ok()?
+                .trim()
+                .trim_start_matches('/'),
+        ),
+    )
 }
 
 fn is_refusal(error: &std::io::Error) -> bool {
@@ -335,7 +371,10 @@ pub(crate) fn cpu_set(cores: &BTreeSet<u32>) -> CpuSet {
 type Cores = BTreeSet<u32>;
 
 /// The held cores, what must be fenced off for them, and the shared cores.
-fn choose(topology: &Topology, options: &HoldOptions) -> Result<(Cores, Cores, Cores), IsolateError> {
+fn choose(
+    topology: &Topology,
+    options: &HoldOptions,
+) -> Result<(Cores, Cores, Cores), IsolateError> {
     let bad = |why: String| Err(IsolateError::BadCores(why));
     let held = options.cores.clone();
     if held.is_empty() {

@@ -64,7 +64,10 @@ pub fn sweep_stale_in(roots: &CgroupRoots) -> Result<Swept, IsolateError> {
 /// Cgroups of ours whose owner no longer runs.
 fn stale(root: &std::path::Path) -> Vec<std::path::PathBuf> {
     let dead = |path: &std::path::PathBuf| {
-        let name = path.file_name().and_then(|n| n.to_str()).unwrap_or_default();
+        let name = path
+            .file_name()
+            .and_then(|n| n.to_str())
+            .unwrap_or_default();
         Owner::of_name(name).is_some_and(|owner| !owner.alive())
     };
     cgroup::children(root).into_iter().filter(dead).collect()

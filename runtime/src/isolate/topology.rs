@@ -47,7 +47,11 @@ impl Topology {
         let path = cpus.join("online");
         let text = fs::read_to_string(&path).map_err(|e| IsolateError::kernel("read", &path, e))?;
         let online = parse_cpus(&text).ok_or_else(|| {
-            IsolateError::kernel("parse", &path, std::io::Error::other(format!("not a list: {text}")))
+            IsolateError::kernel(
+                "parse",
+                &path,
+                std::io::Error::other(format!("not a list: {text}")),
+            )
         })?;
         let nodes = read_nodes(&sys.join("devices/system/node"));
         let cores = online
@@ -58,8 +62,17 @@ impl Topology {
                     .filter(|s| s.contains(&cpu))
                     .unwrap_or_else(|| BTreeSet::from([cpu]));
                 let (cache_mates, cache_bytes) = last_level_cache(&dir.join("cache"), cpu);
-                let node = nodes.iter().find(|(_, cpus)| cpus.contains(&cpu)).map_or(0, |(n, _)| *n);
-                Core { cpu, node, siblings, cache_mates, cache_bytes }
+                let node = nodes
+                    .iter()
+                    .find(|(_, cpus)| cpus.contains(&cpu))
+                    .map_or(0, |(n, _)| *n);
+                Core {
+                    cpu,
+                    node,
+                    siblings,
+                    cache_mates,
+                    cache_bytes,
+                }
             })
             .collect();
         Ok(Self { cores })
@@ -82,7 +95,10 @@ impl Topology {
     pub fn require<'a>(&self, cpus: impl IntoIterator<Item = &'a u32>) -> Result<(), IsolateError> {
         for &core in cpus {
             if self.core(core).is_none() {
-                return Err(IsolateError::NoSuchCore { core, online: format_cpus(&self.online()) });
+                return Err(IsolateError::NoSuchCore {
+                    core,
+                    online: format_cpus(&self.online()),
+                });
             }
         }
         Ok(())
@@ -90,13 +106,23 @@ impl Topology {
 
     /// `cpus` and their SMT siblings: what must be fenced off so that no sibling disturbs.
     pub fn with_siblings(&self, cpus: &BTreeSet<u32>) -> BTreeSet<u32> {
-        let of = |c: &u32| self.core(*c).map(|c| c.siblings.clone()).unwrap_or_default();
-        cpus.iter().flat_map(of).chain(cpus.iter().copied()).collect()
+        let of = |c: &u32| {
+            self.core(*c)
+                .map(|c| c.siblings.clone())
+                .unwrap_or_default()
+        };
+        cpus.iter()
+            .flat_map(of)
+            .chain(cpus.iter().copied())
+            .collect()
     }
 
     /// The memory nodes of `cpus`.
     pub fn nodes_of(&self, cpus: &BTreeSet<u32>) -> BTreeSet<u32> {
-        cpus.iter().filter_map(|c| self.core(*c)).map(|c| c.node).collect()
+        cpus.iter()
+            .filter_map(|c| self.core(*c))
+            .map(|c| c.node)
+            .collect()
     }
 }
 
@@ -105,11 +131,18 @@ fn read_list(path: &Path) -> Option<BTreeSet<u32>> {
 }
 
 fn read_nodes(dir: &Path) -> Vec<(u32, BTreeSet<u32>)> {
-    let Ok(entries) = fs::read_dir(dir) else { return Vec::new() };
+    let Ok(entries) = fs::read_dir(dir) else {
+        return Vec::new();
+    };
     entries
         .flatten()
         .filter_map(|entry| {
-            let node = entry.file_name().to_str()?.strip_prefix("node")?.parse().ok()?;
+            let node = entry
+                .file_name()
+                .to_str()?
+                .strip_prefix("node")?
+                .parse()
+                .ok()?;
             Some((node, read_list(&entry.path().join("cpulist"))?))
         })
         .collect()
@@ -121,9 +154,12 @@ fn last_level_cache(dir: &Path, cpu: u32) -> (BTreeSet<u32>, u64) {
     for index in 0..8 {
         let cache = dir.join(format!("index{index}"));
         let read = |name: &str| fs::read_to_string(cache.join(name)).ok();
-        let Some(level) = read("level").and_then(|t| t.trim().parse::<u32>().ok()) else { continue };
+        let Some(level) = read("level").and_then(|t| t.trim().parse::<u32>().ok()) else {
+            continue;
+        };
         if level > best.0 {
-            let mates = read_list(&cache.join("shared_cpu_list")).unwrap_or_else(|| BTreeSet::from([cpu]));
+            let mates =
+                read_list(&cache.join("shared_cpu_list")).unwrap_or_else(|| BTreeSet::from([cpu]));
             best = (level, mates, read("size").map_or(0, |t| parse_size(&t)));
         }
     }
@@ -133,7 +169,10 @@ fn last_level_cache(dir: &Path, cpu: u32) -> (BTreeSet<u32>, u64) {
 /// Reads sysfs' `32768K` as bytes; 0 when it is something else.
 fn parse_size(text: &str) -> u64 {
     let text = text.trim();
-    let (number, unit) = text.split_at(text.find(|c: char| !c.is_ascii_digit()).unwrap_or(text.len()));
+    let (number, unit) = text.split_at(
+        text.find(|c: char| !c.is_ascii_digit())
+            .unwrap_or(text.len()),
+    );
     let scale = match unit {
         "" => 1,
         "K" => 1 << 10,

@@ -69,9 +69,16 @@ impl Arena {
 
     fn new(plan: Vec<Planned>) -> Result<Self, SealedError> {
         if plan.len() > MAX_CALLS {
-            return Err(SealedError::Asked(format!("at most {MAX_CALLS} calls in one session")));
+            return Err(SealedError::Asked(format!(
+                "at most {MAX_CALLS} calls in one session"
+            )));
         }
-        let mut layout = Layout { area: PAGE, inputs: 0, outputs: PAGE, pieces: Vec::new() };
+        let mut layout = Layout {
+            area: PAGE,
+            inputs: 0,
+            outputs: PAGE,
+            pieces: Vec::new(),
+        };
         let mut offsets = Vec::new();
         let mut calls = Vec::new();
         for planned in &plan {
@@ -115,7 +122,11 @@ impl Layout {
     fn place(&mut self, len: usize, touch: Touch, writable: bool) -> (usize, usize) {
         let bytes = len * 8;
         let pages = bytes.div_ceil(PAGE).max(1) * PAGE;
-        let file = if writable { &mut self.outputs } else { &mut self.inputs };
+        let file = if writable {
+            &mut self.outputs
+        } else {
+            &mut self.inputs
+        };
         let (file_at, area_at) = (*file, self.area);
         *file += pages;
         // One page is left unmapped after each piece, and one before the first.

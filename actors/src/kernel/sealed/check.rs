@@ -19,8 +19,16 @@ use crate::kernel::{Binary, Verdict};
 pub const SMALL_AND_ODD: [Shape; 5] = [
     Shape { m: 1, n: 1, k: 1 },
     Shape { m: 7, n: 5, k: 3 },
-    Shape { m: 17, n: 33, k: 29 },
-    Shape { m: 64, n: 48, k: 96 },
+    Shape {
+        m: 17,
+        n: 33,
+        k: 29,
+    },
+    Shape {
+        m: 64,
+        n: 48,
+        k: 96,
+    },
     Shape { m: 1, n: 66, k: 35 },
 ];
 
@@ -39,7 +47,12 @@ pub struct Limits {
 
 impl Default for Limits {
     fn default() -> Self {
-        Self { timeout: Duration::from_secs(5), memory_bytes: 256 << 20, random_shapes: 4, slot: None }
+        Self {
+            timeout: Duration::from_secs(5),
+            memory_bytes: 256 << 20,
+            random_shapes: 4,
+            slot: None,
+        }
     }
 }
 
@@ -51,17 +64,33 @@ impl Default for Limits {
 ///
 /// # Errors
 /// Trouble of the harness, which says nothing about the kernel.
-pub fn check(binary: &Binary, symbol: &str, shapes: &[Shape], limits: &Limits) -> Result<Verdict, SealedError> {
+pub fn check(
+    binary: &Binary,
+    symbol: &str,
+    shapes: &[Shape],
+    limits: &Limits,
+) -> Result<Verdict, SealedError> {
     let mut rng = rand::rng();
     let mut side = || rng.random_range(1..=80);
-    let random = (0..limits.random_shapes).map(|_| Shape { m: side(), n: side(), k: side() });
-    let shapes: Vec<Shape> = shapes.iter().copied().chain(random.collect::<Vec<_>>()).collect();
+    let random = (0..limits.random_shapes).map(|_| Shape {
+        m: side(),
+        n: side(),
+        k: side(),
+    });
+    let shapes: Vec<Shape> = shapes
+        .iter()
+        .copied()
+        .chain(random.collect::<Vec<_>>())
+        .collect();
     let plan: Vec<Planned> = [Touch::End, Touch::Start]
         .into_iter()
         .flat_map(|touch| shapes.iter().map(move |&shape| Planned { shape, touch }))
         .collect();
     if plan.len() > MAX_CALLS || plan.is_empty() {
-        return Err(SealedError::Asked(format!("between 1 and {} shapes can be checked at once", MAX_CALLS / 2)));
+        return Err(SealedError::Asked(format!(
+            "between 1 and {} shapes can be checked at once",
+            MAX_CALLS / 2
+        )));
     }
     let nowhere = BTreeSet::new();
     let (enclosure, cores) = match &limits.slot {

@@ -76,13 +76,16 @@ impl From<IsolateError> for Fault {
 pub(super) fn verdict_of(ended: Ended, when: &str) -> Verdict {
     let text = match ended {
         Ended::Exited(layout::EXIT_NOT_LOADED) => {
-            "the library does not load (an unresolved symbol, or a library that is not allowed)".into()
+            "the library does not load (an unresolved symbol, or a library that is not allowed)"
+                .into()
         }
         Ended::Exited(layout::EXIT_NO_SYMBOL) => "the library has no such function".into(),
         Ended::Exited(code) => format!("it exited with code {code} {when}"),
         Ended::Killed(Signal::SIGSYS) => format!("it made a forbidden system call {when}"),
         Ended::Killed(Signal::SIGSEGV | Signal::SIGBUS) => {
-            format!("it touched memory outside its matrices, or wrote to its inputs, {when} (memory fault)")
+            format!(
+                "it touched memory outside its matrices, or wrote to its inputs, {when} (memory fault)"
+            )
         }
         Ended::Killed(signal) => format!("it was killed by {signal} {when}"),
     };

@@ -3,8 +3,8 @@
 use std::collections::BTreeMap;
 
 use seccompiler::{
-    BpfProgram, SeccompAction, SeccompCmpArgLen, SeccompCmpOp, SeccompCondition, SeccompFilter, SeccompRule,
-    TargetArch,
+    BpfProgram, SeccompAction, SeccompCmpArgLen, SeccompCmpOp, SeccompCondition, SeccompFilter,
+    SeccompRule, TargetArch,
 };
 
 use super::error::SealedError;
@@ -34,7 +34,8 @@ pub(super) struct Allowed {
 
 /// Builds the filters.
 pub(super) fn filters(allowed: Allowed) -> Result<Filters, SealedError> {
-    let broken = |e: seccompiler::BackendError| SealedError::Asked(format!("the system-call filter: {e}"));
+    let broken =
+        |e: seccompiler::BackendError| SealedError::Asked(format!("the system-call filter: {e}"));
     let build = || -> Result<Filters, seccompiler::BackendError> {
         let run = rules(allowed)?;
         let mut load = rules(allowed)?;
@@ -57,9 +58,14 @@ pub(super) fn filters(allowed: Allowed) -> Result<Filters, SealedError> {
         })
     };
     let filters = build().map_err(broken)?;
-    match [&filters.load, &filters.no_clone3, &filters.run].iter().all(|f| f.len() <= MAX_FILTER) {
+    match [&filters.load, &filters.no_clone3, &filters.run]
+        .iter()
+        .all(|f| f.len() <= MAX_FILTER)
+    {
         true => Ok(filters),
-        false => Err(SealedError::Asked("a system-call filter is too long".into())),
+        false => Err(SealedError::Asked(
+            "a system-call filter is too long".into(),
+        )),
     }
 }
 
@@ -100,13 +106,23 @@ fn rules(allowed: Allowed) -> Result<Rules, seccompiler::BackendError> {
     };
     rules.insert(libc::SYS_mmap, vec![not_exec()?]);
     rules.insert(libc::SYS_mprotect, vec![not_exec()?]);
-    let event = rule(0, SeccompCmpArgLen::Dword, SeccompCmpOp::Eq, FD_EVENT as u64)?;
+    let event = rule(
+        0,
+        SeccompCmpArgLen::Dword,
+        SeccompCmpOp::Eq,
+        FD_EVENT as u64,
+    )?;
     rules.insert(libc::SYS_write, vec![event]);
     if allowed.threads {
         let thread = libc::CLONE_THREAD as u64;
         rules.insert(
             libc::SYS_clone,
-            vec![rule(0, SeccompCmpArgLen::Qword, SeccompCmpOp::MaskedEq(thread), thread)?],
+            vec![rule(
+                0,
+                SeccompCmpArgLen::Qword,
+                SeccompCmpOp::MaskedEq(thread),
+                thread,
+            )?],
         );
         let of_threads = [
             libc::SYS_clone3,

@@ -12,11 +12,12 @@
 //! - *full*: entries use all 53 bits, checked against the bound of the arithmetic. Fails
 //!   kernels that exploit the grid (by integer arithmetic, say).
 
-use rand::rngs::{SmallRng, StdRng};
-use rand::{Rng, RngExt, SeedableRng};
+use rand::RngExt;
+use rand::rngs::StdRng;
 
 use super::Shape;
 use super::error::SealedError;
+use super::lanes::Lanes;
 
 /// Bits of a grid entry are at least this many, so that products (26 bits) don't fit
 /// single precision (24 bits).
@@ -48,7 +49,11 @@ impl Grid {
             .ok_or_else(|| SealedError::too_large(shape))?;
         let bits = ((budget.saturating_sub(6)) / 2).clamp(LEAST_BITS, 15);
         let weight = (budget - 2 * bits).min(6);
-        Ok(Self { bits, weight, vectors: MISS.div_ceil(weight + 1).max(2) as usize })
+        Ok(Self {
+            bits,
+            weight,
+            vectors: MISS.div_ceil(weight + 1).max(2) as usize,
+        })
     }
 }
 
@@ -73,23 +78,57 @@ pub(super) struct Late {
 }
 
 /// Writes fresh A, B and C for one call, and prepares its check.
-pub(super) fn fill(shape: Shape, grid: Grid, a: &mut [f64], b: &mut [f64], c: &mut [f64]) -> Secret {
+pub(super) fn fill(
+    shape: Shape,
+    grid: Grid,
+    a: &mut [f64],
+    b: &mut [f64],
+    c: &mut [f64],
+) -> Secret {
+    #[cfg(target_arch = "x86_64")]
+    if std::arch::is_x86_feature_detected!("avx2") {
+        // SAFETY: the feature was just found.
+        return unsafe { fill_avx2(shape, grid, a, b, c) };
+    }
+    fill_any(shape, grid, a, b, c)
+}
+
+#[cfg(target_arch = "x86_64")]
+#[target_feature(enable = "avx2")]
+fn fill_avx2(shape: Shape, grid: Grid, a: &mut [f64], b: &mut [f64], c: &mut [f64]) -> Secret {
+    fill_any(shape, grid, a, b, c)
+}
+
+#[inline(always)]
+fn fill_any(shape: Shape, grid: Grid, a: &mut [f64], b: &mut [f64], c: &mut [f64]) -> Secret {
     // The check vectors come from a generator that what the child sees does not give away.
     let mut secret_rng: StdRng = rand::make_rng();
-    let mut rng = SmallRng::seed_from_u64(secret_rng.next_u64());
+    let mut rng = Lanes::seeded(&mut secret_rng);
     let (n, k) = (shape.n as usize, shape.k as usize);
     let full = secret_rng.random_ratio(1, FULL_ONE_IN);
     let reach = 1i32 << grid.weight;
     let vectors: Vec<Vec<f64>> = (0..grid.vectors)
-        .map(|_| (0..n).map(|_| f64::from(secret_rng.random_range(-reach..=reach))).collect())
+        .map(|_| {
+            (0..n)
+                .map(|_| f64::from(secret_rng.random_range(-reach..=reach)))
+                .collect()
+        })
         .collect();
-    let ab = if full { Entries::Full } else { Entries::Grid(grid.bits) };
-    let in_c = if full { Entries::Full } else { Entries::Grid(2 * grid.bits) };
+    let ab = if full {
+        Entries::Full
+    } else {
+        Entries::Grid(grid.bits)
+    };
+    let in_c = if full {
+        Entries::Full
+    } else {
+        Entries::Grid(2 * grid.bits)
+    };
     let mut bx = vec![Vec::with_capacity(k); grid.vectors];
     for row in b.chunks_exact_mut(n) {
         ab.write(&mut rng, row);
         for (x, bx) in vectors.iter().zip(&mut bx) {
-            bx.push(dot(row, x));
+            bx.push(dot_in_lanes(row, x));
         }
     }
     let mut want = vec![Vec::with_capacity(shape.m as usize); grid.vectors];
@@ -97,7 +136,7 @@ pub(super) fn fill(shape: Shape, grid: Grid, a: &mut [f64], b: &mut [f64], c: &m
         ab.write(&mut rng, row_a);
         in_c.write(&mut rng, row_c);
         for ((x, bx), want) in vectors.iter().zip(&bx).zip(&mut want) {
-            want.push(dot(row_a, bx) + dot(row_c, x));
+            want.push(dot_in_lanes(row_a, bx) + dot_in_lanes(row_c, x));
         }
     }
     let in_a = secret_rng.random();
@@ -109,8 +148,16 @@ pub(super) fn fill(shape: Shape, grid: Grid, a: &mut [f64], b: &mut [f64], c: &m
         ab.write(&mut rng, &mut decoy);
     }
     matrix[index] = decoy[0];
-    let tolerance = vectors.iter().map(|x| if full { bound(shape, x) } else { 0.0 }).collect();
-    Secret { tolerance, vectors, want, late: Late { in_a, index, value } }
+    let tolerance = vectors
+        .iter()
+        .map(|x| if full { bound(shape, x) } else { 0.0 })
+        .collect();
+    Secret {
+        tolerance,
+        vectors,
+        want,
+        late: Late { in_a, index, value },
+    }
 }
 
 /// How far rounding may take C x from A (B x) + C x, both computed in double precision in
@@ -150,38 +197,38 @@ enum Entries {
 }
 
 impl Entries {
-    fn write(self, rng: &mut SmallRng, out: &mut [f64]) {
+    #[inline(always)]
+    fn write(self, rng: &mut Lanes, out: &mut [f64]) {
         match self {
             Self::Grid(bits @ ..=15) => {
-                let scale = (-f64::from(bits)).exp2();
-                let mut blocks = out.chunks_exact_mut(4);
-                for four in &mut blocks {
-                    let random = rng.next_u64();
-                    for (i, v) in four.iter_mut().enumerate() {
-                        *v = f64::from((random >> (16 * i)) as i16 >> (15 - bits)) * scale;
-                    }
-                }
-                for v in blocks.into_remainder() {
-                    *v = f64::from(rng.next_u64() as i16 >> (15 - bits)) * scale;
-                }
+                let (scale, shift) = ((-f64::from(bits)).exp2(), 15 - bits);
+                write_each(rng, out, |r: &[u8; 2]| {
+                    f64::from(i16::from_ne_bytes(*r) >> shift) * scale
+                });
             }
             Self::Grid(bits) => {
-                let scale = (-f64::from(bits)).exp2();
-                let mut blocks = out.chunks_exact_mut(2);
-                for two in &mut blocks {
-                    let random = rng.next_u64();
-                    two[0] = f64::from(random as i32 >> (31 - bits)) * scale;
-                    two[1] = f64::from((random >> 32) as i32 >> (31 - bits)) * scale;
-                }
-                for v in blocks.into_remainder() {
-                    *v = f64::from(rng.next_u64() as i32 >> (31 - bits)) * scale;
-                }
+                let (scale, shift) = ((-f64::from(bits)).exp2(), 31 - bits);
+                write_each(rng, out, |r: &[u8; 4]| {
+                    f64::from(i32::from_ne_bytes(*r) >> shift) * scale
+                });
             }
-            Self::Full => {
-                for v in out {
-                    *v = (rng.next_u64() as i64 >> 11) as f64 * 2f64.powi(-52);
-                }
-            }
+            // 52 random bits under the exponent of [1, 2), stretched to [-1, 1).
+            Self::Full => write_each(rng, out, |r: &[u8; 8]| {
+                f64::from_bits(u64::from_ne_bytes(*r) >> 12 | 0x3ff << 52) * 2.0 - 3.0
+            }),
+        }
+    }
+}
+
+/// Makes each entry of `out` from `N` random bytes. Drawn by the block, so that `make` runs
+/// in a loop that the compiler can vectorise.
+#[inline(always)]
+fn write_each<const N: usize>(rng: &mut Lanes, out: &mut [f64], make: impl Fn(&[u8; N]) -> f64) {
+    let mut random = [0u8; 1024];
+    for block in out.chunks_mut(random.len() / N) {
+        rng.fill(&mut random);
+        for (v, r) in block.iter_mut().zip(random.as_chunks::<N>().0) {
+            *v = make(r);
         }
     }
 }
@@ -207,7 +254,12 @@ fn dot_in_lanes(a: &[f64], b: &[f64]) -> f64 {
     const LANES: usize = 16;
     let mut sums = [0.0; LANES];
     let (xs, ys) = (a.chunks_exact(LANES), b.chunks_exact(LANES));
-    let rest: f64 = xs.remainder().iter().zip(ys.remainder()).map(|(x, y)| x * y).sum();
+    let rest: f64 = xs
+        .remainder()
+        .iter()
+        .zip(ys.remainder())
+        .map(|(x, y)| x * y)
+        .sum();
     for (x, y) in xs.zip(ys) {
         for i in 0..LANES {
             sums[i] += x[i] * y[i];

@@ -81,7 +81,7 @@ pub struct Measured {
 
 /// A batch should last this long, so that seeing its end late (some 10 us) costs under
 /// 0.2 %; see also [`most_calls`].
-const BATCH_SECONDS: f64 = 0.015;
+const BATCH_SECONDS: f64 = 0.008;
 /// After this much timed, three batches are enough.
 const SLOW_SECONDS: f64 = 0.1;
 const SLOW_BATCHES: usize = 3;
@@ -123,10 +123,28 @@ pub fn measure_in_detail(
     peak_gflops: f64,
     budget: &Budget,
 ) -> Result<Measured, SealedError> {
-    let _alone = slot.exclusive();
+    slot.run(|| on_slot(binary, symbol, shape, slot, peak_gflops, budget))
+}
+
+/// The measurement, on the slot's own thread.
+fn on_slot(
+    binary: &Binary,
+    symbol: &str,
+    shape: Shape,
+    slot: &Slot,
+    peak_gflops: f64,
+    budget: &Budget,
+) -> Result<Measured, SealedError> {
     let _raised = priority::raise();
     let begin = Instant::now();
-    let mut run = Run { shape, budget, begin, times: Times::default(), breakdown: Breakdown::default(), calls: 1 };
+    let mut run = Run {
+        shape,
+        budget,
+        begin,
+        times: Times::default(),
+        breakdown: Breakdown::default(),
+        calls: 1,
+    };
     let outcome = match run.all(binary, symbol, slot) {
         Ok(switches) => run.times.outcome(shape, peak_gflops, switches),
         Err(Fault::Kernel(verdict)) => Outcome::Failed(verdict),
@@ -134,14 +152,23 @@ pub fn measure_in_detail(
     };
     let mut breakdown = run.breakdown;
     breakdown.total = begin.elapsed().as_secs_f64();
-    Ok(Measured { outcome, breakdown, isolation: slot.isolation(), calls_a_batch: run.calls as u32 })
+    Ok(Measured {
+        outcome,
+        breakdown,
+        isolation: slot.isolation(),
+        calls_a_batch: run.calls as u32,
+    })
 }
 
 /// Most calls of a batch: their matrices should fit half the last-level cache, so that
 /// kernels are compared by their own work and not by the memory behind it.
 fn most_calls(shape: Shape, cache_bytes: u64) -> usize {
     let call = 8 * (shape.a_len() + shape.b_len() + shape.c_len()) as u64;
-    let cache = if cache_bytes == 0 { 16 << 20 } else { cache_bytes };
+    let cache = if cache_bytes == 0 {
+        16 << 20
+    } else {
+        cache_bytes
+    };
     (cache / 2 / call.max(1)).clamp(2, MAX_CALLS as u64) as usize
 }
 
@@ -160,7 +187,13 @@ impl Run<'_> {
         let most = most_calls(self.shape, slot.cache_bytes());
         let order = Order {
             kernel: Some((binary, symbol)),
-            plan: vec![Planned { shape: self.shape, touch: Touch::Start }; most],
+            plan: vec![
+                Planned {
+                    shape: self.shape,
+                    touch: Touch::Start
+                };
+                most
+            ],
             cores: slot.cores(),
             memory_bytes: self.budget.memory_bytes,
             load_timeout: self.budget.call_timeout,
@@ -184,7 +217,10 @@ impl Run<'_> {
             self.breakdown.referee += batch.referee_seconds;
             fastest = fastest.min(batch.seconds / self.calls as f64);
         }
-        let switches = session.watch.involuntary_switches().saturating_sub(switches);
+        let switches = session
+            .watch
+            .involuntary_switches()
+            .saturating_sub(switches);
         let ending = Instant::now();
         session.end();
         self.breakdown.end = ending.elapsed().as_secs_f64();
@@ -193,7 +229,10 @@ impl Run<'_> {
 
     fn enough(&self) -> bool {
         let (clean, times) = (self.times.clean.len(), &self.times);
-        let (min, max) = (self.budget.min_batches.max(1) as usize, self.budget.max_batches as usize);
+        let (min, max) = (
+            self.budget.min_batches.max(1) as usize,
+            self.budget.max_batches as usize,
+        );
         let spent = self.begin.elapsed().as_secs_f64() > self.budget.max_seconds;
         let tried = clean + times.retried as usize >= 2 * max.max(min);
         if spent || tried || clean >= max {
@@ -223,7 +262,8 @@ struct Times {
 
 impl Times {
     fn add(&mut self, batch: Batch, calls: usize, steal_ticks: u64) {
-        let waited = batch.run_delay > RUN_DELAY_FLOOR && batch.run_delay > RUN_DELAY * batch.seconds;
+        let waited =
+            batch.run_delay > RUN_DELAY_FLOOR && batch.run_delay > RUN_DELAY * batch.seconds;
         let time = batch.seconds / calls as f64;
         if waited || steal_ticks > 0 {
             self.disturbed.push(time);
@@ -239,9 +279,15 @@ impl Times {
 
     fn outcome(&self, shape: Shape, peak_gflops: f64, switches: f64) -> Outcome {
         let enough = self.clean.len() >= SLOW_BATCHES.min(self.clean.len() + self.disturbed.len());
-        let times = if enough { self.clean.clone() } else { [&self.clean[..], &self.disturbed].concat() };
+        let times = if enough {
+            self.clean.clone()
+        } else {
+            [&self.clean[..], &self.disturbed].concat()
+        };
         if times.is_empty() {
-            return Outcome::Failed(Verdict::Timeout("no batch was done within the budget".into()));
+            return Outcome::Failed(Verdict::Timeout(
+                "no batch was done within the budget".into(),
+            ));
         }
         let summary = summarise(&times);
         let rate = |seconds: f64| shape.flops() / seconds * 1e-9;
@@ -267,6 +313,10 @@ impl Times {
                 retried: self.retried,
             },
         };
-        if enough { Outcome::Measured(measurement) } else { Outcome::Contaminated(measurement) }
+        if enough {
+            Outcome::Measured(measurement)
+        } else {
+            Outcome::Contaminated(measurement)
+        }
     }
 }

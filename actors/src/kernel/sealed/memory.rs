@@ -43,10 +43,16 @@ impl Shared {
             if read_only {
                 seals |= SealFlag::from_bits_retain(libc::F_SEAL_FUTURE_WRITE);
             }
-            fcntl(&shared.fd, FcntlArg::F_ADD_SEALS(seals | SealFlag::F_SEAL_SEAL))?;
+            fcntl(
+                &shared.fd,
+                FcntlArg::F_ADD_SEALS(seals | SealFlag::F_SEAL_SEAL),
+            )?;
             Ok(shared)
         };
-        make().map_err(|e| SealedError::System { step, source: e.into() })
+        make().map_err(|e| SealedError::System {
+            step,
+            source: e.into(),
+        })
     }
 
     /// The doubles at byte `offset`.
@@ -55,7 +61,10 @@ impl Shared {
     /// Nobody else may write them while the slice lives: the child is frozen, or the memory
     /// is not writable for it.
     pub(super) unsafe fn doubles(&self, offset: usize, len: usize) -> &[f64] {
-        assert!(offset.is_multiple_of(8) && offset + 8 * len <= self.len, "inside the mapping");
+        assert!(
+            offset.is_multiple_of(8) && offset + 8 * len <= self.len,
+            "inside the mapping"
+        );
         // SAFETY: inside the mapping and aligned (asserted); any bits are an f64; the caller
         // answers for other writers.
         unsafe { std::slice::from_raw_parts(self.at.as_ptr().add(offset).cast(), len) }
@@ -66,25 +75,43 @@ impl Shared {
     /// # Safety
     /// Nobody else may read or write them while the slice lives: the child is frozen, and
     /// the caller makes no two slices that overlap.
-    #[allow(clippy::mut_from_ref, reason = "the memory is shared with another process in any case")]
+    #[allow(
+        clippy::mut_from_ref,
+        reason = "the memory is shared with another process in any case"
+    )]
     pub(super) unsafe fn doubles_mut(&self, offset: usize, len: usize) -> &mut [f64] {
-        assert!(offset.is_multiple_of(8) && offset + 8 * len <= self.len, "inside the mapping");
+        assert!(
+            offset.is_multiple_of(8) && offset + 8 * len <= self.len,
+            "inside the mapping"
+        );
         // SAFETY: as in `doubles`; the caller answers for aliases.
         unsafe { std::slice::from_raw_parts_mut(self.at.as_ptr().add(offset).cast(), len) }
     }
 
     /// Reads one double that the child may be writing.
     pub(super) fn peek(&self, offset: usize) -> u64 {
-        assert!(offset.is_multiple_of(8) && offset + 8 <= self.len, "inside the mapping");
+        assert!(
+            offset.is_multiple_of(8) && offset + 8 <= self.len,
+            "inside the mapping"
+        );
         // SAFETY: inside the mapping and aligned; volatile, for another process may write it.
         unsafe { self.at.as_ptr().add(offset).cast::<u64>().read_volatile() }
     }
 
     /// Writes one double that the child may be reading.
     pub(super) fn poke(&self, offset: usize, value: f64) {
-        assert!(offset.is_multiple_of(8) && offset + 8 <= self.len, "inside the mapping");
+        assert!(
+            offset.is_multiple_of(8) && offset + 8 <= self.len,
+            "inside the mapping"
+        );
         // SAFETY: inside the mapping and aligned; volatile, for another process may read it.
-        unsafe { self.at.as_ptr().add(offset).cast::<f64>().write_volatile(value) }
+        unsafe {
+            self.at
+                .as_ptr()
+                .add(offset)
+                .cast::<f64>()
+                .write_volatile(value)
+        }
     }
 
     /// The start of the mapping as a `T`.
@@ -115,7 +142,10 @@ pub(super) fn sealed_file(name: &CStr, bytes: &[u8]) -> Result<OwnedFd, SealedEr
         while done < bytes.len() {
             done += nix::sys::uio::pwrite(&fd, &bytes[done..], done as i64)?;
         }
-        let seals = SealFlag::F_SEAL_SHRINK | SealFlag::F_SEAL_GROW | SealFlag::F_SEAL_WRITE | SealFlag::F_SEAL_SEAL;
+        let seals = SealFlag::F_SEAL_SHRINK
+            | SealFlag::F_SEAL_GROW
+            | SealFlag::F_SEAL_WRITE
+            | SealFlag::F_SEAL_SEAL;
         fcntl(&fd, FcntlArg::F_ADD_SEALS(seals))?;
         Ok(fd)
     };

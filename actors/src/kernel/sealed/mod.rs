@@ -21,6 +21,7 @@ mod check;
 mod error;
 mod filter;
 mod inputs;
+mod lanes;
 #[allow(dead_code, reason = "some of it is for the runner only")]
 mod layout;
 mod measure;

@@ -33,7 +33,11 @@ const LOOPS: usize = 7;
 /// # Errors
 /// Trouble of the harness.
 pub fn measure_peak(slot: &Slot) -> Result<Peak, SealedError> {
-    let _alone = slot.exclusive();
+    slot.run(|| on_slot(slot))
+}
+
+/// The measurement, on the slot's own thread.
+fn on_slot(slot: &Slot) -> Result<Peak, SealedError> {
     let _raised = priority::raise();
     let order = Order {
         kernel: None,
@@ -56,7 +60,9 @@ pub fn measure_peak(slot: &Slot) -> Result<Peak, SealedError> {
     };
     run().map_err(|fault| match fault {
         Fault::Harness(error) => error,
-        Fault::Kernel(verdict) => SealedError::Runner { how: format!("{verdict:?}") },
+        Fault::Kernel(verdict) => SealedError::Runner {
+            how: format!("{verdict:?}"),
+        },
     })
 }
 

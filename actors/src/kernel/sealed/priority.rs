@@ -27,12 +27,17 @@ pub(super) fn raise() -> Option<Raised> {
         }
         libc::sched_getscheduler(0)
     };
-    let fifo = libc::sched_param { sched_priority: PRIORITY };
-    // Children start as ordinary threads again.
-    let mode = libc::SCHED_FIFO | libc::SCHED_RESET_ON_FORK;
+    let fifo = libc::sched_param {
+        sched_priority: PRIORITY,
+    };
     // SAFETY: `fifo` is a valid parameter block.
-    let ok = policy >= 0 && unsafe { libc::sched_setscheduler(0, mode, &raw const fifo) } == 0;
-    ok.then_some(Raised { policy, param, _here: std::marker::PhantomData })
+    let ok = policy >= 0
+        && unsafe { libc::sched_setscheduler(0, libc::SCHED_FIFO, &raw const fifo) } == 0;
+    ok.then_some(Raised {
+        policy,
+        param,
+        _here: std::marker::PhantomData,
+    })
 }
 
 impl Drop for Raised {

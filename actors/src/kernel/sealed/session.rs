@@ -69,19 +69,36 @@ pub(super) struct Batch {
 impl Session {
     /// Starts the child and loads the kernel; returns with the child frozen.
     pub(super) fn start(order: Order<'_>, enclosure: Enclosure) -> Result<Self, Fault> {
-        let grids = order.plan.iter().map(|p| Grid::of(p.shape)).collect::<Result<_, _>>()?;
+        let grids = order
+            .plan
+            .iter()
+            .map(|p| Grid::of(p.shape))
+            .collect::<Result<_, _>>()?;
         let arena = Arena::take(order.plan.clone())?;
         let control = Shared::new(c"corehold-control", size_of::<Control>(), true)?;
         // SAFETY: the mapping is ours, zeroed, page-aligned and as large as Control; no
         // child has it yet.
         write_control(unsafe { &mut *control.start::<Control>() }, &order, &arena)?;
-        let event = EventFd::from_value_and_flags(0, EfdFlags::EFD_CLOEXEC | EfdFlags::EFD_SEMAPHORE)
-            .map_err(|e| SealedError::System { step: "make an eventfd", source: e.into() })?;
+        let event =
+            EventFd::from_value_and_flags(0, EfdFlags::EFD_CLOEXEC | EfdFlags::EFD_SEMAPHORE)
+                .map_err(|e| SealedError::System {
+                    step: "make an eventfd",
+                    source: e.into(),
+                })?;
         let nothing: &[u8] = &[];
-        let kernel = sealed_file(c"corehold-kernel", order.kernel.map_or(nothing, |(b, _)| &b.bytes))?;
+        let kernel = sealed_file(
+            c"corehold-kernel",
+            order.kernel.map_or(nothing, |(b, _)| &b.bytes),
+        )?;
         let env = environment(order.cores.len());
         let env: Vec<&CStr> = env.iter().map(CString::as_c_str).collect();
-        let fds = [control.as_fd(), event.as_fd(), arena.inputs.as_fd(), arena.outputs.as_fd(), kernel.as_fd()];
+        let fds = [
+            control.as_fd(),
+            event.as_fd(),
+            arena.inputs.as_fd(),
+            arena.outputs.as_fd(),
+            kernel.as_fd(),
+        ];
         let sandbox = Sandbox {
             program: runner()?.as_fd(),
             args: &[c"corehold-runner"],
@@ -92,11 +109,23 @@ impl Session {
         };
         let child = sandbox.spawn(enclosure)?;
         let watch = Watch::of(child.pid(), order.cores);
-        let mut session = Self { child, control, event, arena: Some(arena), grids, number: 0, watch };
-        session.wait_event(PATIENCE, "").map_err(|fault| match fault {
-            Fault::Kernel(verdict) => Fault::Harness(SealedError::Runner { how: format!("{verdict:?}") }),
-            harness => harness,
-        })?;
+        let mut session = Self {
+            child,
+            control,
+            event,
+            arena: Some(arena),
+            grids,
+            number: 0,
+            watch,
+        };
+        session
+            .wait_event(PATIENCE, "")
+            .map_err(|fault| match fault {
+                Fault::Kernel(verdict) => Fault::Harness(SealedError::Runner {
+                    how: format!("{verdict:?}"),
+                }),
+                harness => harness,
+            })?;
         session.wait_event(order.load_timeout, "while it was loaded")?;
         session.child.enclosure().freeze()?;
         Ok(session)
@@ -116,14 +145,20 @@ impl Session {
         let start = Instant::now();
         self.reveal(&secrets);
         self.tell(RUN);
-        let end = self.wait_event(timeout, "").map_err(|fault| self.name_call(fault, count))?;
+        let end = self
+            .wait_event(timeout, "")
+            .map_err(|fault| self.name_call(fault, count))?;
         let delay = self.watch.run_delay_ns().saturating_sub(delay);
         let noted = self.note(count);
         self.child.enclosure().freeze()?;
         self.verify(&secrets, &noted)?;
         let seconds = (end - start).as_secs_f64();
         let referee_seconds = (begin.elapsed().as_secs_f64() - seconds).max(0.0);
-        Ok(Batch { seconds, run_delay: delay as f64 * 1e-9, referee_seconds })
+        Ok(Batch {
+            seconds,
+            run_delay: delay as f64 * 1e-9,
+            referee_seconds,
+        })
     }
 
     /// Runs one of the runner's own loops and returns its seconds. The child is frozen
@@ -155,7 +190,9 @@ impl Session {
     }
 
     fn arena(&self) -> &Arena {
-        self.arena.as_ref().expect("taken only by end(), which consumes the session")
+        self.arena
+            .as_ref()
+            .expect("taken only by end(), which consumes the session")
     }
 
     fn report(&self) -> &Report {
@@ -186,7 +223,9 @@ impl Session {
         let arena = self.arena();
         for (secret, at) in secrets.iter().zip(&arena.offsets) {
             let base = if secret.late.in_a { at.a } else { at.b };
-            arena.inputs.poke(base + 8 * secret.late.index, secret.late.value);
+            arena
+                .inputs
+                .poke(base + 8 * secret.late.index, secret.late.value);
         }
     }
 
@@ -205,7 +244,10 @@ impl Session {
     fn verify(&self, secrets: &[Secret], noted: &[(usize, u64)]) -> Result<(), Fault> {
         let arena = self.arena();
         let wrong = |text: String| Err(Fault::Kernel(Verdict::WrongResult(text)));
-        if noted.iter().any(|(at, value)| arena.outputs.peek(*at) != *value) {
+        if noted
+            .iter()
+            .any(|(at, value)| arena.outputs.peek(*at) != *value)
+        {
             return wrong("it went on writing its result after it had said it was done".into());
         }
         for (i, secret) in secrets.iter().enumerate() {
@@ -229,7 +271,11 @@ impl Session {
     fn tell(&mut self, what: u64) {
         self.number += 1;
         // SAFETY: the control page lives as long as `self`; the field is atomic.
-        unsafe { (*self.control.start::<Control>()).command.store(self.number << 8 | what, Ordering::Release) };
+        unsafe {
+            (*self.control.start::<Control>())
+                .command
+                .store(self.number << 8 | what, Ordering::Release)
+        };
     }
 
     /// Waits until the child says done or ends, and returns when that was seen.
@@ -264,7 +310,11 @@ impl Session {
                 Ok(_) | Err(nix::Error::EINTR) => {}
                 Err(e) => {
                     let source = e.into();
-                    return Err(SealedError::System { step: "wait for the child", source }.into());
+                    return Err(SealedError::System {
+                        step: "wait for the child",
+                        source,
+                    }
+                    .into());
                 }
             }
         }
@@ -277,7 +327,9 @@ impl Session {
         let at = format!("in a call with m={} n={} k={}", shape.m, shape.n, shape.k);
         let add = |text: String| format!("{} {at}", text.trim_end());
         match fault {
-            Fault::Kernel(Verdict::RuntimeError(text)) => Fault::Kernel(Verdict::RuntimeError(add(text))),
+            Fault::Kernel(Verdict::RuntimeError(text)) => {
+                Fault::Kernel(Verdict::RuntimeError(add(text)))
+            }
             Fault::Kernel(Verdict::Timeout(text)) => Fault::Kernel(Verdict::Timeout(add(text))),
             other => other,
         }
@@ -307,11 +359,21 @@ fn environment(cores: usize) -> Vec<CString> {
     .collect()
 }
 
-fn write_control(control: &mut Control, order: &Order<'_>, arena: &Arena) -> Result<(), SealedError> {
+fn write_control(
+    control: &mut Control,
+    order: &Order<'_>,
+    arena: &Arena,
+) -> Result<(), SealedError> {
     let threads = order.cores.len().max(1);
     let trusted = !order.trusted.is_empty();
-    let filters = filters(Allowed { threads: threads > 1, trusted })?;
-    for (i, filter) in [&filters.load, &filters.no_clone3, &filters.run].into_iter().enumerate() {
+    let filters = filters(Allowed {
+        threads: threads > 1,
+        trusted,
+    })?;
+    for (i, filter) in [&filters.load, &filters.no_clone3, &filters.run]
+        .into_iter()
+        .enumerate()
+    {
         control.filters[i][..filter.len()].copy_from_slice(filter);
         control.filter_len[i] = filter.len() as u64;
     }
@@ -331,18 +393,27 @@ fn write_control(control: &mut Control, order: &Order<'_>, arena: &Arena) -> Res
     let common = ["libm.so.6", "libgomp.so.1"].map(PathBuf::from);
     let libraries: Vec<&PathBuf> = common.iter().chain(order.trusted).collect();
     if libraries.len() > MAX_LIBRARIES {
-        return Err(SealedError::Asked(format!("at most {} trusted libraries", MAX_LIBRARIES - common.len())));
+        return Err(SealedError::Asked(format!(
+            "at most {} trusted libraries",
+            MAX_LIBRARIES - common.len()
+        )));
     }
     for (to, path) in control.libraries.iter_mut().zip(&libraries) {
         text(to, &path.to_string_lossy())?;
     }
-    control.library_count = if order.kernel.is_some() { libraries.len() as u64 } else { 0 };
+    control.library_count = if order.kernel.is_some() {
+        libraries.len() as u64
+    } else {
+        0
+    };
     Ok(())
 }
 
 fn text(to: &mut [u8; MAX_TEXT], from: &str) -> Result<(), SealedError> {
     if from.len() >= MAX_TEXT || from.contains('\0') {
-        return Err(SealedError::Asked(format!("{from:?} is no name of a function or library")));
+        return Err(SealedError::Asked(format!(
+            "{from:?} is no name of a function or library"
+        )));
     }
     to[..from.len()].copy_from_slice(from.as_bytes());
     Ok(())

@@ -47,7 +47,9 @@ pub(super) fn summarise(times: &[f64]) -> Summary {
     // The same times give the same interval.
     let mut rng = SmallRng::seed_from_u64(times.len() as u64);
     let resample = |_| {
-        let again: Vec<f64> = (0..times.len()).map(|_| times[rng.random_range(0..times.len())]).collect();
+        let again: Vec<f64> = (0..times.len())
+            .map(|_| times[rng.random_range(0..times.len())])
+            .collect();
         quantile(&sorted(&again), REWARDED)
     };
     let resampled = sorted(&(0..400).map(resample).collect::<Vec<_>>());
@@ -68,7 +70,10 @@ mod tests {
     fn quartiles_as_numpy_gives_them() {
         // numpy.quantile([1, 2, 4, 8, 16], [.25, .5, .9])
         let v = [1.0, 2.0, 4.0, 8.0, 16.0];
-        assert_eq!([quantile(&v, 0.25), quantile(&v, 0.5), quantile(&v, 0.9)], [2.0, 4.0, 12.8]);
+        assert_eq!(
+            [quantile(&v, 0.25), quantile(&v, 0.5), quantile(&v, 0.9)],
+            [2.0, 4.0, 12.8]
+        );
         let s = summarise(&v);
         assert_eq!((s.rewarded, s.median, s.mad), (2.0, 4.0, 3.0));
     }

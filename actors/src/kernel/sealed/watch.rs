@@ -25,15 +25,26 @@ impl Watch {
     /// (`/proc/PID/schedstat`, second field); 0 where the kernel does not count them.
     pub(super) fn run_delay_ns(&self) -> u64 {
         let mut text = [0u8; 96];
-        let Some(n) = self.schedstat.as_ref().and_then(|f| f.read_at(&mut text, 0).ok()) else { return 0 };
+        let Some(n) = self
+            .schedstat
+            .as_ref()
+            .and_then(|f| f.read_at(&mut text, 0).ok())
+        else {
+            return 0;
+        };
         let text = String::from_utf8_lossy(&text[..n]);
-        text.split_whitespace().nth(1).and_then(|t| t.parse().ok()).unwrap_or(0)
+        text.split_whitespace()
+            .nth(1)
+            .and_then(|t| t.parse().ok())
+            .unwrap_or(0)
     }
 
     /// Involuntary context switches of the child's first thread so far.
     pub(super) fn involuntary_switches(&self) -> u64 {
         let text = fs::read_to_string(&self.status).unwrap_or_default();
-        let line = text.lines().find_map(|l| l.strip_prefix("nonvoluntary_ctxt_switches:"));
+        let line = text
+            .lines()
+            .find_map(|l| l.strip_prefix("nonvoluntary_ctxt_switches:"));
         line.and_then(|t| t.trim().parse().ok()).unwrap_or(0)
     }
 
@@ -43,8 +54,13 @@ impl Watch {
         let of_line = |line: &str| {
             let mut fields = line.split_whitespace();
             let cpu: u32 = fields.next()?.strip_prefix("cpu")?.parse().ok()?;
-            self.cores.contains(&cpu).then(|| fields.nth(7)?.parse::<u64>().ok())?
+            self.cores
+                .contains(&cpu)
+                .then(|| fields.nth(7)?.parse::<u64>().ok())?
         };
-        text.lines().take_while(|l| l.starts_with("cpu")).filter_map(of_line).sum()
+        text.lines()
+            .take_while(|l| l.starts_with("cpu"))
+            .filter_map(of_line)
+            .sum()
     }
 }

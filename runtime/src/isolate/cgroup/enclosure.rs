@@ -5,7 +5,7 @@ use std::os::fd::AsFd;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
-use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
+use nix::poll::{PollFd, PollFlags, ppoll};
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 
@@ -43,15 +43,24 @@ impl Enclosure {
         v2_parent: Option<&Path>,
     ) -> Result<Self, IsolateError> {
         let name = Owner::this_process().name("child");
-        let mut attach: Vec<PathBuf> = v1_cpuset.iter().map(|p| p.join("tasks")).collect();
+        // A child is born in its parent's cpuset: it need not be moved where it is already.
+        let mut attach: Vec<PathBuf> = v1_cpuset
+            .iter()
+            .filter(|p| !is_here(p))
+            .map(|p| p.join("tasks"))
+            .collect();
         let v2 = v2_parent.or(roots.v2.as_deref());
         let means = match (v2, &roots.v1_freezer) {
             // cgroup.kill came with 5.14, cgroup.freeze with 5.2.
-            (Some(parent), _) if mkdir(&parent.join(&name)).is_ok() => Means::V2(parent.join(&name)),
-            (_, Some(freezer)) if mkdir(&freezer.join(&name)).is_ok() => Means::V1(freezer.join(&name)),
+            (Some(parent), _) if mkdir(&parent.join(&name)).is_ok() => {
+                Means::V2(parent.join(&name))
+            }
+            (_, Some(freezer)) if mkdir(&freezer.join(&name)).is_ok() => {
+                Means::V1(freezer.join(&name))
+            }
             _ => Means::Signals(None),
         };
-        if let Means::V2(group) | Means::V1(group) = &means {
+        if let Means::V1(group) = &means {
             attach.push(group.join("cgroup.procs"));
         }
         Ok(Self { attach, means })
@@ -65,10 +74,23 @@ impl Enclosure {
         Self::make(&CgroupRoots::read(), None, None)
     }
 
+    /// The cgroup2 directory in which a child is to be born.
+    pub(crate) fn birthplace(&self) -> Result<Option<File>, IsolateError> {
+        match &self.means {
+            Means::V2(group) => File::open(group)
+                .map(Some)
+                .map_err(|e| IsolateError::kernel("open", group, e)),
+            _ => Ok(None),
+        }
+    }
+
     /// The files to which a child writes `0` to join, opened for writing.
     pub(crate) fn attach_files(&self) -> Result<Vec<File>, IsolateError> {
         let open = |path: &PathBuf| {
-            OpenOptions::new().write(true).open(path).map_err(|e| IsolateError::kernel("open", path, e))
+            OpenOptions::new()
+                .write(true)
+                .open(path)
+                .map_err(|e| IsolateError::kernel("open", path, e))
         };
         self.attach.iter().map(open).collect()
     }
@@ -143,9 +165,14 @@ impl Enclosure {
     /// When the kernel refuses.
     pub fn kill(&self) -> Result<(), IsolateError> {
         match &self.means {
-            Means::V2(group) if group.join("cgroup.kill").exists() => write(&group.join("cgroup.kill"), "1"),
+            Means::V2(group) if group.join("cgroup.kill").exists() => {
+                write(&group.join("cgroup.kill"), "1")
+            }
             Means::V2(group) | Means::V1(group) => {
-                for pid in fs::read_to_string(group.join("cgroup.procs")).unwrap_or_default().lines() {
+                for pid in fs::read_to_string(group.join("cgroup.procs"))
+                    .unwrap_or_default()
+                    .lines()
+                {
                     if let Ok(pid) = pid.parse() {
                         let _ = kill(Pid::from_raw(pid), Signal::SIGKILL);
                     }
@@ -165,7 +192,9 @@ impl Enclosure {
 impl Drop for Enclosure {
     fn drop(&mut self) {
         let _ = self.kill();
-        let (Means::V2(group) | Means::V1(group)) = &self.means else { return };
+        let (Means::V2(group) | Means::V1(group)) = &self.means else {
+            return;
+        };
         if matches!(self.means, Means::V2(_)) {
             let _ = wait_event(group, |events| events.contains("populated 0"));
         }
@@ -176,7 +205,18 @@ impl Drop for Enclosure {
     }
 }
 
-/// Waits until `cgroup.events` satisfies `done`; the kernel raises POLLPRI on each change.
+/// Whether the calling thread is in this v1 cpuset.
+fn is_here(cpuset: &Path) -> bool {
+    let here = fs::read_to_string("/proc/thread-self/cpuset").unwrap_or_default();
+    let here = here.trim().trim_start_matches('/');
+    !here.is_empty() && cpuset.ends_with(here)
+}
+
+/// The kernel tells of changes of `cgroup.events` at most once in 10 ms, so we look again
+/// by ourselves after this long. A freeze takes about so long.
+const LOOK_AGAIN: Duration = Duration::from_micros(40);
+
+/// Waits until `cgroup.events` satisfies `done`.
 fn wait_event(group: &Path, done: impl Fn(&str) -> bool) -> Result<(), IsolateError> {
     let path = group.join("cgroup.events");
     let end = Instant::now() + PATIENCE;
@@ -188,13 +228,11 @@ fn wait_event(group: &Path, done: impl Fn(&str) -> bool) -> Result<(), IsolateEr
         if done(&String::from_utf8_lossy(&text[..n])) {
             return Ok(());
         }
-        let left = end.saturating_duration_since(Instant::now());
-        if left.is_zero() {
+        if Instant::now() > end {
             return Err(late(&path, "freeze or end"));
         }
         let mut fds = [PollFd::new(file.as_fd(), PollFlags::POLLPRI)];
-        let timeout = PollTimeout::try_from(left.as_millis().max(1)).unwrap_or(PollTimeout::MAX);
-        let _ = poll(&mut fds, timeout);
+        let _ = ppoll(&mut fds, Some(LOOK_AGAIN.into()), None);
     }
 }
 
@@ -205,7 +243,10 @@ fn signal_and_wait(pid: Pid) -> Result<(), IsolateError> {
     let flags = WaitPidFlag::WSTOPPED | WaitPidFlag::WEXITED | WaitPidFlag::WNOWAIT;
     waitid(Id::Pid(pid), flags)
         .map(|_| ())
-        .map_err(|e| IsolateError::Sandbox { step: "stop the child", source: e.into() })
+        .map_err(|e| IsolateError::Sandbox {
+            step: "stop the child",
+            source: e.into(),
+        })
 }
 
 fn late(path: &Path, what: &str) -> IsolateError {

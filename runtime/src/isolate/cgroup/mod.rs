@@ -40,7 +40,9 @@ impl CgroupRoots {
         let mut roots = Self::default();
         for line in mounts.lines() {
             let fields: Vec<&str> = line.split(' ').collect();
-            let [_, at, kind, options, ..] = fields[..] else { continue };
+            let [_, at, kind, options, ..] = fields[..] else {
+                continue;
+            };
             let has = |controller: &str| options.split(',').any(|o| o == controller);
             let slot = match kind {
                 "cgroup2" => &mut roots.v2,
@@ -142,7 +144,9 @@ pub(crate) fn mkdir(path: &Path) -> Result<(), IsolateError> {
 
 /// The cgroups directly under `dir`.
 pub(crate) fn children(dir: &Path) -> Vec<PathBuf> {
-    let Ok(entries) = fs::read_dir(dir) else { return Vec::new() };
+    let Ok(entries) = fs::read_dir(dir) else {
+        return Vec::new();
+    };
     entries
         .flatten()
         .filter(|e| e.file_type().is_ok_and(|t| t.is_dir()))
@@ -157,9 +161,14 @@ pub(crate) fn move_tasks(group: &Path, list: &str, to: &Path) -> usize {
     let mut moved = 0;
     // A task may fork between our read and its move; its child is then found next time.
     for _ in 0..8 {
-        let Ok(text) = fs::read_to_string(group.join(list)) else { break };
+        let Ok(text) = fs::read_to_string(group.join(list)) else {
+            break;
+        };
         let ids: Vec<&str> = text.lines().collect();
-        let now = ids.iter().filter(|id| **id != "0" && fs::write(to, id).is_ok()).count();
+        let now = ids
+            .iter()
+            .filter(|id| **id != "0" && fs::write(to, id).is_ok())
+            .count();
         moved += now;
         if now == 0 {
             break;

@@ -19,7 +19,11 @@ pub(super) fn hold(
     who_has(root, cpus)?;
     let group = root.join(name);
     mkdir(&group)?;
-    let mems = if nodes.is_empty() { read(&root.join("cpuset.mems"))? } else { format_cpus(nodes) };
+    let mems = if nodes.is_empty() {
+        read(&root.join("cpuset.mems"))?
+    } else {
+        format_cpus(nodes)
+    };
     let made = write(&group.join("cpuset.mems"), &mems)
         .and_then(|()| write(&group.join("cpuset.cpus"), &format_cpus(cpus)))
         .and_then(|()| write(&group.join("cpuset.cpu_exclusive"), "1"));
@@ -33,7 +37,11 @@ pub(super) fn hold(
 }
 
 /// Makes an ordinary cpuset.
-pub(super) fn share(root: &Path, name: &str, cpus: &BTreeSet<u32>) -> Result<PathBuf, IsolateError> {
+pub(super) fn share(
+    root: &Path,
+    name: &str,
+    cpus: &BTreeSet<u32>,
+) -> Result<PathBuf, IsolateError> {
     let group = root.join(name);
     mkdir(&group)?;
     let made = read(&root.join("cpuset.mems"))
@@ -60,16 +68,27 @@ pub(super) fn remove(root: &Path, group: &Path) -> Result<usize, IsolateError> {
 /// An error when another cpuset keeps one of `cpus` from being exclusive.
 fn who_has(root: &Path, cpus: &BTreeSet<u32>) -> Result<(), IsolateError> {
     for other in children(root) {
-        let theirs = read(&other.join("cpuset.cpus")).ok().and_then(|t| parse_cpus(&t)).unwrap_or_default();
-        let Some(&core) = theirs.intersection(cpus).next() else { continue };
-        let name = other.file_name().map(|n| n.to_string_lossy().into_owned()).unwrap_or_default();
+        let theirs = read(&other.join("cpuset.cpus"))
+            .ok()
+            .and_then(|t| parse_cpus(&t))
+            .unwrap_or_default();
+        let Some(&core) = theirs.intersection(cpus).next() else {
+            continue;
+        };
+        let name = other
+            .file_name()
+            .map(|n| n.to_string_lossy().into_owned())
+            .unwrap_or_default();
         let exclusive = read(&other.join("cpuset.cpu_exclusive")).is_ok_and(|t| t == "1");
         return Err(match Owner::of_name(&name) {
             Some(owner) if exclusive => IsolateError::CoreHeld {
                 core,
                 holder: format!("process {} (cpuset {})", owner.pid, other.display()),
             },
-            _ => IsolateError::CoreCovered { core, by: other.display().to_string() },
+            _ => IsolateError::CoreCovered {
+                core,
+                by: other.display().to_string(),
+            },
         });
     }
     Ok(())

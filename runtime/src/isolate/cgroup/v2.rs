@@ -20,11 +20,19 @@ fn has_word(file: &Path, word: &str) -> bool {
 /// Children of the root have cpuset files only when the root hands the controller down.
 fn enable(root: &Path) -> Result<(), IsolateError> {
     let file = root.join("cgroup.subtree_control");
-    if has_word(&file, "cpuset") { Ok(()) } else { write(&file, "+cpuset") }
+    if has_word(&file, "cpuset") {
+        Ok(())
+    } else {
+        write(&file, "+cpuset")
+    }
 }
 
 /// Makes a partition: `isolated` (no load balancing) where the kernel has it, else `root`.
-pub(super) fn hold(root: &Path, name: &str, cpus: &BTreeSet<u32>) -> Result<(PathBuf, Fence), IsolateError> {
+pub(super) fn hold(
+    root: &Path,
+    name: &str,
+    cpus: &BTreeSet<u32>,
+) -> Result<(PathBuf, Fence), IsolateError> {
     enable(root)?;
     who_has(root, cpus)?;
     let group = root.join(name);
@@ -42,7 +50,10 @@ fn partition(group: &Path, cpus: &BTreeSet<u32>) -> Result<Fence, IsolateError> 
     write(&group.join("cpuset.cpus"), &format_cpus(cpus))?;
     let file = group.join("cpuset.cpus.partition");
     let mut state = String::new();
-    for (word, fence) in [("isolated", Fence::PartitionIsolated), ("root", Fence::PartitionRoot)] {
+    for (word, fence) in [
+        ("isolated", Fence::PartitionIsolated),
+        ("root", Fence::PartitionRoot),
+    ] {
         // The write succeeds also where the partition then turns out invalid: read it back.
         if write(&file, word).is_err() {
             continue;
@@ -60,7 +71,11 @@ fn partition(group: &Path, cpus: &BTreeSet<u32>) -> Result<Fence, IsolateError> 
 }
 
 /// Makes an ordinary cgroup limited to `cpus`.
-pub(super) fn share(root: &Path, name: &str, cpus: &BTreeSet<u32>) -> Result<PathBuf, IsolateError> {
+pub(super) fn share(
+    root: &Path,
+    name: &str,
+    cpus: &BTreeSet<u32>,
+) -> Result<PathBuf, IsolateError> {
     enable(root)?;
     let group = root.join(name);
     mkdir(&group)?;
@@ -89,15 +104,26 @@ fn who_has(root: &Path, cpus: &BTreeSet<u32>) -> Result<(), IsolateError> {
         if state.is_empty() || state.starts_with("member") {
             continue;
         }
-        let theirs = read(&other.join("cpuset.cpus")).ok().and_then(|t| parse_cpus(&t)).unwrap_or_default();
-        let Some(&core) = theirs.intersection(cpus).next() else { continue };
-        let name = other.file_name().map(|n| n.to_string_lossy().into_owned()).unwrap_or_default();
+        let theirs = read(&other.join("cpuset.cpus"))
+            .ok()
+            .and_then(|t| parse_cpus(&t))
+            .unwrap_or_default();
+        let Some(&core) = theirs.intersection(cpus).next() else {
+            continue;
+        };
+        let name = other
+            .file_name()
+            .map(|n| n.to_string_lossy().into_owned())
+            .unwrap_or_default();
         return Err(match Owner::of_name(&name) {
             Some(owner) => IsolateError::CoreHeld {
                 core,
                 holder: format!("process {} (partition {})", owner.pid, other.display()),
             },
-            None => IsolateError::CoreCovered { core, by: other.display().to_string() },
+            None => IsolateError::CoreCovered {
+                core,
+                by: other.display().to_string(),
+            },
         });
     }
     Ok(())

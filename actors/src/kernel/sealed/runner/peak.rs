@@ -7,39 +7,43 @@ use crate::layout::ADDS_A_ROUND;
 
 /// `rounds` times [`ADDS_A_ROUND`] additions, each needing the one before: one a cycle.
 pub fn adds(rounds: u64) {
+    let mut sum = 1;
     for _ in 0..rounds {
-        chain();
+        sum = chain(sum);
     }
+    black_box(sum);
 }
 
 #[cfg(target_arch = "x86_64")]
-fn chain() {
+fn chain(mut x: u64) -> u64 {
     // SAFETY: adds to a register.
     unsafe {
         core::arch::asm!(
             ".rept 64", "add {x}, {y}", ".endr",
-            x = inout(reg) 1u64 => _, y = in(reg) 3u64, options(nomem, nostack)
+            x = inout(reg) x, y = in(reg) 3u64, options(nomem, nostack)
         );
     }
+    x
 }
 
 #[cfg(target_arch = "aarch64")]
-fn chain() {
+fn chain(mut x: u64) -> u64 {
     // SAFETY: adds to a register.
     unsafe {
         core::arch::asm!(
             ".rept 64", "add {x}, {x}, {y}", ".endr",
-            x = inout(reg) 1u64 => _, y = in(reg) 3u64, options(nomem, nostack)
+            x = inout(reg) x, y = in(reg) 3u64, options(nomem, nostack)
         );
     }
+    x
 }
 
 #[cfg(not(any(target_arch = "x86_64", target_arch = "aarch64")))]
-fn chain() {
-    let mut x = 1u64;
+fn chain(mut x: u64) -> u64 {
     for _ in 0..ADDS_A_ROUND {
         x = black_box(x + 3);
     }
+    x
 }
 
 /// `rounds` rounds of independent fused multiply-adds in double precision, as wide as the
