@@ -43,7 +43,8 @@ impl Bench {
 
     fn measure(&self, code: &str) -> Outcome {
         let budget = Budget {
-            call_timeout: Duration::from_millis(500),
+            call_timeout: Duration::from_secs(1),
+            memory_bytes: 64 << 20,
             ..Budget::default()
         };
         measure(
@@ -231,8 +232,8 @@ fn hostile_kernels_fail_the_measurement() {
         (
             "memory bomb",
             hostile(
-                "",
-                "for (;;) { char *p = malloc(1 << 24); memset(p, 1, 1 << 24); }",
+                "static char *volatile p;",
+                "for (;;) { p = malloc(1 << 24); memset(p, 1, 1 << 24); }",
             ),
             DEAD,
         ),
@@ -303,12 +304,12 @@ fn hostile_kernels_fail_the_check() {
         ),
         (
             "reads beyond A",
-            hostile("static double sink;", "sink = a[m * k]; $ikj"),
+            hostile("", "(void)*(volatile const double *)(a + m * k); $ikj"),
             DEAD,
         ),
         (
             "reads before B",
-            hostile("double sink;", "*(volatile double *)&sink = b[-1]; $ikj"),
+            hostile("", "(void)*(volatile const double *)(b - 1); $ikj"),
             DEAD,
         ),
         ("writes beyond C", hostile("", "$ikj c[m * n] = 1;"), DEAD),

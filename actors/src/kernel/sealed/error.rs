@@ -84,7 +84,8 @@ pub(super) fn verdict_of(ended: Ended, when: &str) -> Verdict {
         Ended::Killed(Signal::SIGSYS) => format!("it made a forbidden system call {when}"),
         Ended::Killed(Signal::SIGSEGV | Signal::SIGBUS) => {
             format!(
-                "it touched memory outside its matrices, or wrote to its inputs, {when} (memory fault)"
+                "it touched memory that is not its own, wrote to its inputs, or read the time-stamp counter \
+                 {when} (memory fault)"
             )
         }
         Ended::Killed(signal) => format!("it was killed by {signal} {when}"),

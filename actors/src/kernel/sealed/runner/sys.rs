@@ -94,7 +94,7 @@ pub unsafe fn map_at(at: *mut u8, piece: &Piece, fd: c_int) {
 /// Address space of the program and its libraries themselves (stack, heap arenas, the
 /// loader), on top of which the kernel's own limit counts.
 pub fn mapped_bytes_allowance() -> u64 {
-    256 << 20
+    96 << 20
 }
 
 /// Installs a system-call filter. Each entry is a `struct sock_filter` as an integer.
