@@ -14,6 +14,7 @@ mod cpulist;
 mod doctor;
 mod error;
 mod keeper;
+mod namespaces;
 mod owner;
 mod sandbox;
 mod slot;

@@ -19,11 +19,12 @@ use nix::unistd::Pid;
 use super::birth;
 use super::cgroup::Enclosure;
 use super::error::IsolateError;
+use super::namespaces;
 use super::slot::cpu_set;
 
 /// How a sandboxed child is started. It gets no environment but `env`, no file descriptor
-/// but `fds` (as 3, 4, ...; 0 to 2 are /dev/null), mount, pid, net, ipc and uts namespaces
-/// of its own, and dies with the thread that started it. It is root in there: the program
+/// but `fds` (as 3, 4, ...; 0 to 2 are /dev/null), mount and pid namespaces of its own, net,
+/// ipc and uts namespaces that hold nothing and that only sandboxes share, and dies with the thread that started it. It is root in there: the program
 /// itself gives up the rest (user, files, system calls), before it runs foreign code.
 #[derive(Debug)]
 pub struct Sandbox<'a> {
@@ -86,11 +87,13 @@ impl Sandbox<'_> {
             .into_iter()
             .chain(self.fds.iter().map(AsRawFd::as_raw_fd))
             .collect();
+        let namespaces = namespaces::shared()?.each_ref().map(AsRawFd::as_raw_fd);
         let birthplace = enclosure.birthplace()?;
         let mut plan = Plan {
             attach: &attach,
             affinity: &affinity,
             sources: &sources,
+            namespaces: &namespaces,
             limits: self.limits,
             program,
             argv: &argv,
@@ -109,7 +112,7 @@ impl Sandbox<'_> {
         );
         // SAFETY: `in_child` makes system calls only; its stack and the plan outlive it, for
         // we stand still until it execs or exits.
-        let started = unsafe { birth::start(NAMESPACES as u64, group, &mut stack, in_child, arg) };
+        let started = unsafe { birth::start(namespaces::OWN, group, &mut stack, in_child, arg) };
         let _ = sigprocmask(SigmaskHow::SIG_SETMASK, Some(&old), None);
         let pid = started.map_err(|source| IsolateError::Sandbox {
             step: "start a child",
@@ -159,21 +162,16 @@ fn pidfd_open(pid: Pid) -> io::Result<OwnedFd> {
 }
 
 /// What each step of [`Plan::run`] was about, for the error.
-const STEPS: [&str; 6] = [
+const STEPS: [&str; 7] = [
     "join its cgroups",
     "tie its life to ours",
     "pin it to its cores",
     "pass its file descriptors",
     "limit its resources",
+    "enter its namespaces",
     "execute its program",
 ];
 
-/// Namespaces of a child's own.
-const NAMESPACES: libc::c_int = libc::CLONE_NEWNS
-    | libc::CLONE_NEWPID
-    | libc::CLONE_NEWNET
-    | libc::CLONE_NEWIPC
-    | libc::CLONE_NEWUTS;
 
 /// The child's side of [`Sandbox::spawn`].
 ///
@@ -194,6 +192,7 @@ struct Plan<'a> {
     attach: &'a [RawFd],
     affinity: &'a Option<nix::sched::CpuSet>,
     sources: &'a [RawFd],
+    namespaces: &'a [RawFd],
     limits: &'a [(nix::sys::resource::Resource, u64)],
     program: RawFd,
     argv: &'a [*const libc::c_char],
@@ -228,6 +227,12 @@ impl Plan<'_> {
         if unsafe { libc::sched_setscheduler(0, libc::SCHED_OTHER, &raw const ordinary) } != 0 {
             return (3, errno());
         }
+        for &namespace in self.namespaces {
+            // SAFETY: integer arguments only.
+            if unsafe { libc::setns(namespace, 0) } != 0 {
+                return (6, errno());
+            }
+        }
         match self.pass_fds() {
             Ok(program) => {
                 for (resource, limit) in self.limits {
@@ -248,7 +253,7 @@ impl Plan<'_> {
                         libc::AT_EMPTY_PATH,
                     );
                 }
-                (6, errno())
+                (7, errno())
             }
             Err(errno) => (4, errno),
         }
