@@ -14,6 +14,7 @@ use corehold_actors::kernel::sealed::{
     Budget, Limits, Measured, SMALL_AND_ODD, Shape, check, measure_in_detail, measure_peak,
 };
 use corehold_actors::kernel::{Binary, Outcome};
+use nix::fcntl::{Flock, FlockArg};
 
 type Result<T> = std::result::Result<T, Box<dyn std::error::Error>>;
 
@@ -22,7 +23,7 @@ fn main() -> Result<()> {
     let core: u32 = args.next().ok_or("which core?")?.parse()?;
     let times: usize = args.next().map_or(Ok(20), |n| n.parse())?;
     let lock = std::fs::File::create(std::env::temp_dir().join("corehold-core1.lock"))?;
-    lock.lock()?;
+    let _lock = Flock::lock(lock, FlockArg::LockExclusive).map_err(|(_, e)| e)?;
     println!("swept {:?}", sweep_stale()?);
     let shield = std::env::var_os("NO_SHIELD").is_none();
     let slot = Arc::new(Slot::hold(HoldOptions {

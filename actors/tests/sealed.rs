@@ -11,19 +11,20 @@ use corehold_actors::kernel::sealed::{
     Budget, Limits, SMALL_AND_ODD, Shape, check, measure, measure_peak,
 };
 use corehold_actors::kernel::{Binary, Outcome, Verdict};
+use nix::fcntl::{Flock, FlockArg};
 
-/// The last core of the machine, held for this test alone; `None`, with the reason
+/// Core 1 of the machine, held for this test alone; `None`, with the reason
 /// printed, where none can be held.
 struct Bench {
     slot: Arc<Slot>,
     peak: f64,
-    _lock: std::fs::File,
+    _lock: Flock<std::fs::File>,
 }
 
 impl Bench {
     fn new() -> Option<Self> {
         let lock = std::fs::File::create(std::env::temp_dir().join("corehold-core1.lock")).unwrap();
-        lock.lock().unwrap();
+        let lock = Flock::lock(lock, FlockArg::LockExclusive).unwrap();
         match Slot::hold(HoldOptions::cores([1])) {
             Ok(slot) => {
                 let peak = measure_peak(&slot).unwrap();

@@ -12,13 +12,13 @@ use corehold::isolate::{
     CgroupRoots, Enclosure, Ended, HoldOptions, IsolateError, Isolation, Place, Sandbox, Slot,
     Topology, doctor, format_cpus, parse_cpus, sweep_stale,
 };
+use nix::fcntl::{Flock, FlockArg};
 use proptest::prelude::*;
 
 /// The right to hold core 1, which other tests want too.
-fn lock() -> fs::File {
+fn lock() -> Flock<fs::File> {
     let lock = fs::File::create(std::env::temp_dir().join("corehold-core1.lock")).unwrap();
-    lock.lock().unwrap();
-    lock
+    Flock::lock(lock, FlockArg::LockExclusive).unwrap()
 }
 
 /// Holds core 1; `None`, with the reason printed, where that can't be had.
@@ -82,8 +82,10 @@ fn a_slot_is_held_given_back_and_held_again() {
         }
         drop(slot);
         // Other tests of this process may have a child in an enclosure.
-        let left: Vec<_> =
-            groups_of(std::process::id()).into_iter().filter(|g| !g.ends_with("-child")).collect();
+        let left: Vec<_> = groups_of(std::process::id())
+            .into_iter()
+            .filter(|g| !g.ends_with("-child"))
+            .collect();
         assert!(left.is_empty(), "{left:?}");
         assert_eq!(allowed(std::process::id()), before);
     }

@@ -14,6 +14,7 @@ mod cpulist;
 mod doctor;
 mod error;
 mod keeper;
+mod kworkers;
 mod namespaces;
 mod owner;
 mod sandbox;

@@ -31,10 +31,15 @@ pub(super) fn shared() -> Result<&'static [OwnedFd; 3], IsolateError> {
 fn make() -> Result<[OwnedFd; 3], IsolateError> {
     let step = "make namespaces";
     let flags = CloneFlags::CLONE_NEWNET | CloneFlags::CLONE_NEWIPC | CloneFlags::CLONE_NEWUTS;
-    unshare(flags).map_err(|e| IsolateError::Sandbox { step, source: e.into() })?;
+    unshare(flags).map_err(|e| IsolateError::Sandbox {
+        step,
+        source: e.into(),
+    })?;
     let open = |name: &str| {
         let path = format!("/proc/thread-self/ns/{name}");
-        File::open(&path).map(OwnedFd::from).map_err(|e| IsolateError::kernel("open", path, e))
+        File::open(&path)
+            .map(OwnedFd::from)
+            .map_err(|e| IsolateError::kernel("open", path, e))
     };
     Ok([open("net")?, open("ipc")?, open("uts")?])
 }

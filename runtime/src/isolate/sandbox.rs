@@ -172,7 +172,6 @@ const STEPS: [&str; 7] = [
     "execute its program",
 ];
 
-
 /// The child's side of [`Sandbox::spawn`].
 ///
 /// # Safety

@@ -13,6 +13,7 @@ use super::cgroup::{self, CgroupRoots, Cpusets, Enclosure, Fence};
 use super::cpulist::format_cpus;
 use super::error::IsolateError;
 use super::keeper::Keeper;
+use super::kworkers::Kworkers;
 use super::owner::Owner;
 use super::topology::Topology;
 
@@ -88,6 +89,8 @@ struct Groups {
     tree: Cpusets,
     held: PathBuf,
     shared: PathBuf,
+    /// Where the kernel's workers were allowed before the shield.
+    kworkers: Option<Kworkers>,
 }
 
 impl Slot {
@@ -106,22 +109,26 @@ impl Slot {
             .filter_map(|c| topology.core(*c))
             .map(|c| c.cache_bytes)
             .max();
-        let (groups, isolation) = match Groups::make(&roots, &topology, &fence, &shared) {
-            Ok((groups, Fence::PartitionIsolated)) => (Some(groups), Isolation::PartitionIsolated),
-            Ok((groups, Fence::PartitionRoot)) => (Some(groups), Isolation::PartitionRoot),
-            Ok((groups, Fence::ExclusiveV1)) => {
-                if options.shield {
-                    groups.shield();
-                    (Some(groups), Isolation::CpusetShielded)
-                } else {
-                    (Some(groups), Isolation::CpusetExclusive)
+        let (groups, isolation) =
+            match Groups::make(&roots, &topology, &fence, &shared, options.shield) {
+                Ok((groups, Fence::PartitionIsolated)) => {
+                    (Some(groups), Isolation::PartitionIsolated)
                 }
-            }
-            Err(IsolateError::Unavailable { .. }) if options.allow_affinity_only => {
-                (None, Isolation::AffinityOnly)
-            }
-            Err(error) => return Err(error),
-        };
+                Ok((groups, Fence::PartitionRoot)) => (Some(groups), Isolation::PartitionRoot),
+                Ok((groups, Fence::ExclusiveV1)) => {
+                    if options.shield {
+                        groups.shield();
+                        Kworkers::confine(&shared);
+                        (Some(groups), Isolation::CpusetShielded)
+                    } else {
+                        (Some(groups), Isolation::CpusetExclusive)
+                    }
+                }
+                Err(IsolateError::Unavailable { .. }) if options.allow_affinity_only => {
+                    (None, Isolation::AffinityOnly)
+                }
+                Err(error) => return Err(error),
+            };
         let groups = groups.map(Arc::new);
         let keeper = start_keeper(groups.clone(), &held)?;
         Ok(Self {
@@ -259,6 +266,9 @@ impl Drop for Slot {
             // The process may have ended, its cgroup may be gone: removal then moves it to the root.
             let _ = fs::write(groups.tree.procs_file(&old), pid.to_string());
         }
+        if let Some(kworkers) = &groups.kworkers {
+            kworkers.put_back();
+        }
         for group in [&groups.held, &groups.shared] {
             if let Err(error) = groups.tree.remove(group) {
                 tracing::warn!(%error, "a cpuset of a slot is left for the next sweep");
@@ -272,7 +282,8 @@ impl Groups {
         roots: &CgroupRoots,
         topology: &Topology,
         fence: &BTreeSet<u32>,
-        shared: &BTreeSet<u32>,
+        shared_cores: &BTreeSet<u32>,
+        shield: bool,
     ) -> Result<(Self, Fence), IsolateError> {
         let unavailable = |missing: &str, advice: &str| IsolateError::Unavailable {
             missing: missing.to_owned(),
@@ -302,8 +313,21 @@ impl Groups {
             ),
             _ => error,
         })?;
-        match tree.share(&me.name("shared"), shared) {
-            Ok(shared) => Ok((Self { tree, held, shared }, kind)),
+        // The name says what to put back, should this process be killed.
+        let kworkers = if shield { Kworkers::read() } else { None };
+        let role = kworkers
+            .as_ref()
+            .map_or("shared".to_owned(), Kworkers::role);
+        match tree.share(&me.name(&role), shared_cores) {
+            Ok(shared) => Ok((
+                Self {
+                    tree,
+                    held,
+                    shared,
+                    kworkers,
+                },
+                kind,
+            )),
             Err(error) => {
                 tree.remove(&held)?;
                 Err(error)

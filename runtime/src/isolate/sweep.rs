@@ -2,6 +2,7 @@
 
 use super::cgroup::{self, CgroupRoots, Cpusets, move_tasks, rmdir};
 use super::error::IsolateError;
+use super::kworkers::Kworkers;
 use super::owner::Owner;
 
 /// What a sweep removed.
@@ -52,6 +53,9 @@ pub fn sweep_stale_in(roots: &CgroupRoots) -> Result<Swept, IsolateError> {
     }
     if let Some(tree) = roots.cpusets() {
         for group in stale(tree.root()) {
+            if let Some(kworkers) = Kworkers::of_role(&group) {
+                kworkers.put_back();
+            }
             note(tree.remove(&group));
         }
     }

@@ -177,8 +177,8 @@ impl Secret {
         for (i, row) in c.chunks_exact(shape.n as usize).enumerate() {
             for ((x, want), tolerance) in self.vectors.iter().zip(&self.want).zip(&self.tolerance) {
                 let off = (dot(row, x) - want[i]).abs();
-                // Written so that NaN fails.
-                if !(off <= *tolerance) {
+                // NaN fails too.
+                if off.is_nan() || off > *tolerance {
                     return Err(i);
                 }
             }

@@ -18,6 +18,9 @@ pub struct Peak {
     pub gflops: f64,
     /// Clock of a held core in GHz, from dependent additions (one a cycle).
     pub clock_ghz: f64,
+    /// Seconds that starting a batch and seeing its end take, in the median: the error of
+    /// the clock, always to the kernel's disadvantage.
+    pub start_stop_s: f64,
 }
 
 /// A rate above the peak by more than this is no record but a fault.
@@ -52,8 +55,13 @@ fn on_slot(slot: &Slot) -> Result<Peak, SealedError> {
         let adds = fastest(&mut session, CLOCK)?;
         let fmas = fastest(&mut session, FMA)?;
         let flops = session.reported_flops() as f64;
+        let mut empty = (0..LOOPS)
+            .map(|_| session.own_loop(FMA, 0))
+            .collect::<Result<Vec<_>, _>>()?;
+        empty.sort_by(f64::total_cmp);
         session.end();
         Ok(Peak {
+            start_stop_s: empty[LOOPS / 2],
             gflops: flops * fmas * slot.cores().len() as f64 * 1e-9,
             clock_ghz: ADDS_A_ROUND as f64 * adds * 1e-9,
         })
