@@ -6,7 +6,7 @@ use std::process::Command;
 use std::sync::Arc;
 use std::time::Duration;
 
-use corehold::isolate::{HoldOptions, IsolateError, Slot};
+use corehold::isolate::{HoldOptions, IsolateError, Isolation, Slot};
 use corehold_actors::kernel::sealed::{
     Budget, Limits, SMALL_AND_ODD, Shape, check, measure, measure_peak,
 };
@@ -99,6 +99,8 @@ const NAIVE: &str = include_str!("kernels/naive.c");
 const IKJ: &str = include_str!("kernels/ikj.c");
 const BLOCKED: &str = include_str!("kernels/blocked.c");
 
+const OPENMP: &str = include_str!("kernels/openmp.c");
+
 /// A kernel of a body and what stands before it; `$ikj` in it is an honest product.
 fn hostile(before: &str, body: &str) -> String {
     let ikj = "for (int i = 0; i < m; i++) for (int p = 0; p < k; p++) for (int j = 0; j < n; j++) \
@@ -115,7 +117,12 @@ fn hostile(before: &str, body: &str) -> String {
 fn honest_kernels_are_correct_and_measured() {
     let Some(bench) = Bench::new() else { return };
     let mut rates = Vec::new();
-    for (name, code) in [("naive", NAIVE), ("ikj", IKJ), ("blocked", BLOCKED)] {
+    for (name, code) in [
+        ("naive", NAIVE),
+        ("ikj", IKJ),
+        ("openmp", OPENMP),
+        ("blocked", BLOCKED),
+    ] {
         assert_eq!(bench.check(code), Verdict::Correct, "{name}");
         let (Outcome::Measured(m) | Outcome::Contaminated(m)) = bench.measure(code) else {
             panic!("{name} failed")
@@ -126,7 +133,7 @@ fn honest_kernels_are_correct_and_measured() {
         rates.push(m.gflops);
     }
     assert!(
-        rates[0] < rates[2],
+        rates[0] < rates[3],
         "a naive loop is slower than a blocked one: {rates:?}"
     );
 }
@@ -344,10 +351,12 @@ fn a_check_needs_no_slot() {
         random_shapes: 8,
         ..Limits::default()
     };
-    match check(&compile(BLOCKED), "dgemm", &SMALL_AND_ODD, &limits) {
-        Ok(verdict) => assert_eq!(verdict, Verdict::Correct),
-        Err(error) if !nix::unistd::geteuid().is_root() => println!("skipped: {error}"),
-        Err(error) => panic!("{error}"),
+    for code in [BLOCKED, OPENMP] {
+        match check(&compile(code), "dgemm", &SMALL_AND_ODD, &limits) {
+            Ok(verdict) => assert_eq!(verdict, Verdict::Correct),
+            Err(error) if !nix::unistd::geteuid().is_root() => println!("skipped: {error}"),
+            Err(error) => panic!("{error}"),
+        }
     }
 }
 
@@ -367,6 +376,55 @@ fn a_rate_above_the_peak_is_no_record() {
         matches!(&outcome, Outcome::Failed(Verdict::WrongResult(t)) if t.contains("above")),
         "{outcome:?}"
     );
+}
+
+#[test]
+fn a_disturbed_measurement_is_said_to_be_contaminated() {
+    let Some(bench) = Bench::new() else { return };
+    let peak = bench.peak;
+    drop(bench.slot);
+    // Only pinned, with busy loops pinned to the same core.
+    let pinned = HoldOptions {
+        allow_affinity_only: true,
+        roots: Some(Default::default()),
+        ..HoldOptions::cores([1])
+    };
+    let slot = Slot::hold(pinned).unwrap();
+    assert_eq!(slot.isolation(), Isolation::AffinityOnly);
+    let busy = || {
+        let busy = "taskset -c 1 sh -c 'while :; do :; done'";
+        Command::new("sh")
+            .args(["-c", &format!("exec {busy}")])
+            .spawn()
+            .unwrap()
+    };
+    let mut hogs = [busy(), busy()];
+    let budget = Budget {
+        max_seconds: 1.0,
+        ..Budget::default()
+    };
+    let outcome = measure(
+        &compile(IKJ),
+        "dgemm",
+        Shape::square(256),
+        &slot,
+        peak,
+        &budget,
+    );
+    for hog in &mut hogs {
+        hog.kill().unwrap();
+        hog.wait().unwrap();
+    }
+    match outcome.unwrap() {
+        Outcome::Contaminated(m) => {
+            println!("{m:?}");
+            assert!(
+                m.contamination.run_delay > 0.05 && m.contamination.retried > 0,
+                "{m:?}"
+            );
+        }
+        other => panic!("{other:?}"),
+    }
 }
 
 #[test]

@@ -41,6 +41,9 @@ pub struct Limits {
     pub memory_bytes: u64,
     /// Shapes drawn at random (sides 1 to 80) besides those asked for.
     pub random_shapes: usize,
+    /// Threads the kernel may have, OpenMP's among them. More than one finds kernels whose
+    /// threads disturb each other, also on one core.
+    pub threads: usize,
     /// Run on this slot's shared cores; `None`: wherever this process may run.
     pub slot: Option<Arc<Slot>>,
 }
@@ -51,6 +54,7 @@ impl Default for Limits {
             timeout: Duration::from_secs(5),
             memory_bytes: 256 << 20,
             random_shapes: 4,
+            threads: 2,
             slot: None,
         }
     }
@@ -102,6 +106,7 @@ pub fn check(
         kernel: Some((binary, symbol)),
         plan,
         cores,
+        threads: limits.threads.max(1),
         memory_bytes: limits.memory_bytes,
         load_timeout: limits.timeout,
         trusted: &[],

@@ -124,6 +124,13 @@ fn rules(allowed: Allowed) -> Result<Rules, seccompiler::BackendError> {
                 thread,
             )?],
         );
+        // The C library's own two signals (cancel, set user): its thread start installs them.
+        let internal =
+            [32, 33].map(|signal| rule(0, SeccompCmpArgLen::Dword, SeccompCmpOp::Eq, signal));
+        rules.insert(
+            libc::SYS_rt_sigaction,
+            internal.into_iter().collect::<Result<_, _>>()?,
+        );
         let of_threads = [
             libc::SYS_clone3,
             libc::SYS_set_robust_list,

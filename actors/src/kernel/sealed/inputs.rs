@@ -267,3 +267,102 @@ fn dot_in_lanes(a: &[f64], b: &[f64]) -> f64 {
     }
     sums.iter().sum::<f64>() + rest
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    fn product(s: Shape, a: &[f64], b: &[f64], c: &mut [f64], mul: impl Fn(f64, f64) -> f64) {
+        let (n, k) = (s.n as usize, s.k as usize);
+        for i in 0..s.m as usize {
+            for j in 0..n {
+                for p in 0..k {
+                    c[i * n + j] += mul(a[i * k + p], b[p * n + j]);
+                }
+            }
+        }
+    }
+
+    /// Fresh matrices with the late element in place.
+    fn filled(s: Shape) -> (Secret, Vec<f64>, Vec<f64>, Vec<f64>) {
+        let (mut a, mut b, mut c) = (
+            vec![0.0; s.a_len()],
+            vec![0.0; s.b_len()],
+            vec![0.0; s.c_len()],
+        );
+        let secret = fill(s, Grid::of(s).unwrap(), &mut a, &mut b, &mut c);
+        let matrix = if secret.late.in_a { &mut a } else { &mut b };
+        assert_ne!(matrix[secret.late.index], secret.late.value);
+        matrix[secret.late.index] = secret.late.value;
+        (secret, a, b, c)
+    }
+
+    proptest! {
+        #![proptest_config(ProptestConfig::with_cases(64))]
+
+        #[test]
+        fn right_results_pass_and_wrong_ones_do_not(
+            m in 1u32..40, n in 1u32..40, k in 1u32..40, at in any::<prop::sample::Index>(),
+        ) {
+            let s = Shape { m, n, k };
+            let (secret, a, b, mut c) = filled(s);
+            let before = c.clone();
+            product(s, &a, &b, &mut c, |x, y| x * y);
+            prop_assert_eq!(secret.verify(s, &c), Ok(()));
+            let i = at.index(c.len());
+            // With the element untouched, were it not for the chance that A B is 0 there.
+            for wrong in [f64::NAN, f64::INFINITY, before[i], c[i] + 1.0] {
+                if wrong == c[i] {
+                    continue;
+                }
+                let mut c = c.clone();
+                c[i] = wrong;
+                // A check vector is 0 there with probability 1/13^2 at most: ask of the two.
+                let blind = secret.vectors.iter().all(|x| x[i % n as usize] == 0.0);
+                prop_assert!(blind || secret.verify(s, &c).is_err(), "{} for {}", wrong, s.m);
+            }
+        }
+    }
+
+    #[test]
+    fn single_precision_is_seen_at_every_size() {
+        for side in [32, 256, 700] {
+            let s = Shape {
+                m: 8,
+                n: side,
+                k: side,
+            };
+            let (secret, a, b, mut c) = filled(s);
+            product(s, &a, &b, &mut c, |x, y| f64::from(x as f32 * y as f32));
+            assert!(secret.verify(s, &c).is_err(), "n = k = {side}");
+        }
+    }
+
+    #[test]
+    fn the_late_element_matters() {
+        let s = Shape {
+            m: 20,
+            n: 20,
+            k: 20,
+        };
+        let (mut a, mut b, mut c) = (vec![0.0; 400], vec![0.0; 400], vec![0.0; 400]);
+        let secret = fill(s, Grid::of(s).unwrap(), &mut a, &mut b, &mut c);
+        product(s, &a, &b, &mut c, |x, y| x * y);
+        assert!(secret.verify(s, &c).is_err());
+    }
+
+    #[test]
+    fn the_grid_leaves_all_sums_exact() {
+        for side in [1, 2, 7, 64, 256, 300, 1024, 4096] {
+            let g = Grid::of(Shape::square(side)).unwrap();
+            let log = (side as f64).log2().ceil() as u32;
+            assert!(
+                2 * g.bits + g.weight + 2 * log < 53 && g.bits >= LEAST_BITS,
+                "{side}: {g:?}"
+            );
+            assert!(g.vectors as u32 * (g.weight + 1) >= MISS);
+        }
+        assert!(Grid::of(Shape::square(100_000)).is_err());
+    }
+}

@@ -79,8 +79,8 @@ pub struct Measured {
     pub calls_a_batch: u32,
 }
 
-/// A batch should last this long, so that seeing its end late (some 10 us) costs under
-/// 0.2 %; see also [`most_calls`].
+/// A batch should last this long, so that starting it and seeing its end (some 25 us, see
+/// [`super::Peak::start_stop_s`]) cost 0.3 %; see also [`most_calls`].
 const BATCH_SECONDS: f64 = 0.008;
 /// After this much timed, three batches are enough.
 const SLOW_SECONDS: f64 = 0.1;
@@ -195,6 +195,7 @@ impl Run<'_> {
                 most
             ],
             cores: slot.cores(),
+            threads: slot.cores().len(),
             memory_bytes: self.budget.memory_bytes,
             load_timeout: self.budget.call_timeout,
             trusted: &self.budget.trusted_libraries,

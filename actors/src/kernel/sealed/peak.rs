@@ -46,6 +46,7 @@ fn on_slot(slot: &Slot) -> Result<Peak, SealedError> {
         kernel: None,
         plan: Vec::new(),
         cores: slot.cores(),
+        threads: 1,
         memory_bytes: 0,
         load_timeout: Duration::from_secs(10),
         trusted: &[],

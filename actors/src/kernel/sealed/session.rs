@@ -39,6 +39,8 @@ pub(super) struct Order<'a> {
     pub kernel: Option<(&'a Binary, &'a str)>,
     pub plan: Vec<Planned>,
     pub cores: &'a BTreeSet<u32>,
+    /// Threads the kernel may have, OpenMP's among them.
+    pub threads: usize,
     pub memory_bytes: u64,
     pub load_timeout: Duration,
     /// Libraries to load before the kernel, which is then trusted.
@@ -90,7 +92,7 @@ impl Session {
             c"corehold-kernel",
             order.kernel.map_or(nothing, |(b, _)| &b.bytes),
         )?;
-        let env = environment(order.cores.len());
+        let env = environment(order.threads);
         let env: Vec<&CStr> = env.iter().map(CString::as_c_str).collect();
         let fds = [
             control.as_fd(),
@@ -346,13 +348,13 @@ fn runner() -> Result<&'static OwnedFd, SealedError> {
     Ok(FILE.get_or_init(|| made))
 }
 
-/// As many threads as there are cores, and none that spins or wanders.
-fn environment(cores: usize) -> Vec<CString> {
+/// As many threads as are allowed.
+fn environment(threads: usize) -> Vec<CString> {
     [
-        format!("OMP_NUM_THREADS={cores}"),
-        format!("OMP_THREAD_LIMIT={cores}"),
+        format!("OMP_NUM_THREADS={threads}"),
+        format!("OMP_THREAD_LIMIT={threads}"),
         "OMP_DYNAMIC=false".to_owned(),
-        format!("OPENBLAS_NUM_THREADS={cores}"),
+        format!("OPENBLAS_NUM_THREADS={threads}"),
     ]
     .into_iter()
     .filter_map(|text| CString::new(text).ok())
@@ -364,7 +366,7 @@ fn write_control(
     order: &Order<'_>,
     arena: &Arena,
 ) -> Result<(), SealedError> {
-    let threads = order.cores.len().max(1);
+    let threads = order.threads;
     let trusted = !order.trusted.is_empty();
     let filters = filters(Allowed {
         threads: threads > 1,

@@ -93,6 +93,12 @@ pub(super) fn remove(root: &Path, group: &Path) -> Result<usize, IsolateError> {
         moved += remove(root, &child)?;
     }
     moved += move_tasks(group, "cgroup.procs", &root.join("cgroup.procs"));
+    // Without this the kernel gives the cores back only some time after the removal.
+    // Cgroups below a partition have no such file.
+    let partition = group.join("cpuset.cpus.partition");
+    if partition.exists() {
+        write(&partition, "member")?;
+    }
     rmdir(group)?;
     Ok(moved)
 }
