@@ -3,6 +3,7 @@
 //! `cargo run -p corehold-actors --no-default-features --example sealed_cost -- CORE [N] [KERNEL.c ...]`
 //! measures each kernel N times (20 by default), quiet and beside four busy loops. The
 //! kernels are `void dgemm(int m, int n, int k, const double *a, const double *b, double *c)`.
+//! A kernel may also be a compiled library (`.so`).
 //! A line `//! link: /path/lib.so` in a kernel's first line names a trusted library.
 
 use std::path::{Path, PathBuf};
@@ -94,6 +95,9 @@ fn hog(slot: &Slot) -> Result<Child> {
 }
 
 fn compile(path: &Path) -> Result<(Binary, Vec<PathBuf>)> {
+    if path.extension().is_some_and(|e| e == "so") {
+        return Ok((Binary::new(std::fs::read(path)?), Vec::new()));
+    }
     let out = std::env::temp_dir().join(format!("sealed-cost-{}.so", std::process::id()));
     let source = std::fs::read_to_string(path)?;
     let trusted: Vec<PathBuf> = source

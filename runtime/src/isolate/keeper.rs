@@ -60,6 +60,10 @@ impl Keeper {
     /// # Panics
     /// When `job` panics.
     pub(super) fn run<R: Send>(&self, job: impl FnOnce() -> R + Send) -> R {
+        if nix::unistd::gettid() == self.tid {
+            // A job within a job: to queue it would wait for itself.
+            return job();
+        }
         let (answer, wait) = sync_channel(1);
         let work = move || {
             let result = std::panic::catch_unwind(std::panic::AssertUnwindSafe(job));

@@ -15,6 +15,7 @@ use super::error::IsolateError;
 use super::keeper::Keeper;
 use super::kworkers::Kworkers;
 use super::owner::Owner;
+use super::sweep::sweep_stale_in;
 use super::topology::Topology;
 
 /// What a slot asks for.
@@ -94,7 +95,7 @@ struct Groups {
 }
 
 impl Slot {
-    /// Holds cores.
+    /// Holds cores. First sweeps what killed processes left ([`super::sweep_stale`]).
     ///
     /// # Errors
     /// [`IsolateError::NoSuchCore`], [`IsolateError::CoreHeld`] (says by whom),
@@ -104,6 +105,9 @@ impl Slot {
         let topology = Topology::read()?;
         let (held, fence, shared) = choose(&topology, &options)?;
         let roots = options.roots.clone().unwrap_or_else(CgroupRoots::read);
+        if let Err(error) = sweep_stale_in(&roots) {
+            tracing::warn!(%error, "a cgroup of a killed process is still there");
+        }
         let cache_bytes = held
             .iter()
             .filter_map(|c| topology.core(*c))

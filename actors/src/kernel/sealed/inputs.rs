@@ -16,8 +16,9 @@ use rand::RngExt;
 use rand::rngs::StdRng;
 
 use super::Shape;
+use super::dot::dot;
 use super::error::SealedError;
-use super::lanes::Lanes;
+use super::lanes::{BYTES, Block, Lanes, bytes};
 
 /// Bits of a grid entry are at least this many, so that products (26 bits) don't fit
 /// single precision (24 bits).
@@ -128,7 +129,7 @@ fn fill_any(shape: Shape, grid: Grid, a: &mut [f64], b: &mut [f64], c: &mut [f64
     for row in b.chunks_exact_mut(n) {
         ab.write(&mut rng, row);
         for (x, bx) in vectors.iter().zip(&mut bx) {
-            bx.push(dot_in_lanes(row, x));
+            bx.push(dot(row, x));
         }
     }
     let mut want = vec![Vec::with_capacity(shape.m as usize); grid.vectors];
@@ -136,7 +137,7 @@ fn fill_any(shape: Shape, grid: Grid, a: &mut [f64], b: &mut [f64], c: &mut [f64
         ab.write(&mut rng, row_a);
         in_c.write(&mut rng, row_c);
         for ((x, bx), want) in vectors.iter().zip(&bx).zip(&mut want) {
-            want.push(dot_in_lanes(row_a, bx) + dot_in_lanes(row_c, x));
+            want.push(dot(row_a, bx) + dot(row_c, x));
         }
     }
     let in_a = secret_rng.random();
@@ -224,48 +225,13 @@ impl Entries {
 /// in a loop that the compiler can vectorise.
 #[inline(always)]
 fn write_each<const N: usize>(rng: &mut Lanes, out: &mut [f64], make: impl Fn(&[u8; N]) -> f64) {
-    let mut random = [0u8; 1024];
-    for block in out.chunks_mut(random.len() / N) {
+    let mut random: Block = [[0; 4]; BYTES / 32];
+    for block in out.chunks_mut(BYTES / N) {
         rng.fill(&mut random);
-        for (v, r) in block.iter_mut().zip(random.as_chunks::<N>().0) {
+        for (v, r) in block.iter_mut().zip(bytes(&random).as_chunks::<N>().0) {
             *v = make(r);
         }
     }
-}
-
-/// The dot product, in whatever order is fast.
-fn dot(a: &[f64], b: &[f64]) -> f64 {
-    #[cfg(target_arch = "x86_64")]
-    if std::arch::is_x86_feature_detected!("avx2") {
-        // SAFETY: the feature was just found.
-        return unsafe { dot_avx2(a, b) };
-    }
-    dot_in_lanes(a, b)
-}
-
-#[cfg(target_arch = "x86_64")]
-#[target_feature(enable = "avx2")]
-fn dot_avx2(a: &[f64], b: &[f64]) -> f64 {
-    dot_in_lanes(a, b)
-}
-
-#[inline(always)]
-fn dot_in_lanes(a: &[f64], b: &[f64]) -> f64 {
-    const LANES: usize = 16;
-    let mut sums = [0.0; LANES];
-    let (xs, ys) = (a.chunks_exact(LANES), b.chunks_exact(LANES));
-    let rest: f64 = xs
-        .remainder()
-        .iter()
-        .zip(ys.remainder())
-        .map(|(x, y)| x * y)
-        .sum();
-    for (x, y) in xs.zip(ys) {
-        for i in 0..LANES {
-            sums[i] += x[i] * y[i];
-        }
-    }
-    sums.iter().sum::<f64>() + rest
 }
 
 #[cfg(test)]

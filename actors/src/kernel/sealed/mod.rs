@@ -12,12 +12,18 @@
 //!    freezes it, and checks **every** call by Freivalds' method ([`Shape`], `inputs.rs`);
 //! 4. it throws away batches that were disturbed, and repeats.
 //!
+//! The referee's thread is the slot's own ([`corehold::isolate::Slot::run`]). Where the kernel
+//! allows it (cgroup v1), it lives on a held core and sleeps there while a batch is timed: the
+//! inputs are made and checked where nothing else may run, and take nothing from the shared
+//! cores; it has real-time priority, so it sees the end of a batch at once.
+//!
 //! [`measure`] does so on a slot's held cores, [`check`] looks for wrong results at many
 //! shapes on shared cores with traps around each matrix, [`measure_peak`] learns what the
 //! held cores can do at most.
 
 mod arena;
 mod check;
+mod dot;
 mod error;
 mod filter;
 mod inputs;

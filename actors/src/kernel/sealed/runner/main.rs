@@ -27,7 +27,8 @@ extern "C" fn main() -> i32 {
 }
 
 unsafe fn run() -> ! {
-    let control = unsafe { &*sys::map_shared(FD_CONTROL, size_of::<Control>(), false).cast::<Control>() };
+    let control =
+        unsafe { &*sys::map_shared(FD_CONTROL, size_of::<Control>(), false).cast::<Control>() };
     let report = unsafe { &*sys::map_shared(FD_OUTPUTS, PAGE, true).cast::<Report>() };
     let area = unsafe { map_pieces(control) };
     unsafe { shut_in::shut_in(control) };
@@ -45,7 +46,12 @@ unsafe fn run() -> ! {
         seen = command;
         match command & 0xff {
             RUN => {
-                for (i, call) in control.calls.iter().take(control.call_count as usize).enumerate() {
+                for (i, call) in control
+                    .calls
+                    .iter()
+                    .take(control.call_count as usize)
+                    .enumerate()
+                {
                     report.call.store(i as u64, Ordering::Relaxed);
                     if let Some(kernel) = kernel {
                         let at = |offset: u64| area.wrapping_add(offset as usize);
@@ -55,7 +61,9 @@ unsafe fn run() -> ! {
                 }
             }
             CLOCK => peak::adds(control.repeat),
-            FMA => report.flops.store(peak::fmas(control.repeat), Ordering::Relaxed),
+            FMA => report
+                .flops
+                .store(peak::fmas(control.repeat), Ordering::Relaxed),
             _ => {}
         }
         say();
@@ -73,7 +81,11 @@ fn say() {
 unsafe fn map_pieces(control: &Control) -> *mut u8 {
     let area = unsafe { sys::reserve(control.area_len as usize) };
     for piece in control.pieces.iter().take(control.piece_count as usize) {
-        let fd = if piece.writable == 1 { FD_OUTPUTS } else { FD_INPUTS };
+        let fd = if piece.writable == 1 {
+            FD_OUTPUTS
+        } else {
+            FD_INPUTS
+        };
         unsafe { sys::map_at(area.add(piece.area as usize), piece, fd) };
     }
     area

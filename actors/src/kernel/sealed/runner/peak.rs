@@ -55,7 +55,8 @@ pub fn fmas(rounds: u64) -> u64 {
             // SAFETY: the feature was just found.
             return unsafe { x86::wide512(rounds) };
         }
-        if std::arch::is_x86_feature_detected!("avx2") && std::arch::is_x86_feature_detected!("fma") {
+        if std::arch::is_x86_feature_detected!("avx2") && std::arch::is_x86_feature_detected!("fma")
+        {
             // SAFETY: the features were just found.
             return unsafe { x86::wide256(rounds) };
         }
@@ -80,7 +81,10 @@ mod x86 {
 
     #[target_feature(enable = "avx2,fma")]
     pub fn wide256(rounds: u64) -> u64 {
-        let (x, y) = (_mm256_set1_pd(black_box(0.999)), _mm256_set1_pd(black_box(0.001)));
+        let (x, y) = (
+            _mm256_set1_pd(black_box(0.999)),
+            _mm256_set1_pd(black_box(0.001)),
+        );
         let mut sums = [_mm256_set1_pd(black_box(1.0)); CHAINS];
         for _ in 0..rounds {
             for s in &mut sums {
@@ -93,7 +97,10 @@ mod x86 {
 
     #[target_feature(enable = "avx512f")]
     pub fn wide512(rounds: u64) -> u64 {
-        let (x, y) = (_mm512_set1_pd(black_box(0.999)), _mm512_set1_pd(black_box(0.001)));
+        let (x, y) = (
+            _mm512_set1_pd(black_box(0.999)),
+            _mm512_set1_pd(black_box(0.001)),
+        );
         let mut sums = [_mm512_set1_pd(black_box(1.0)); CHAINS];
         for _ in 0..rounds {
             for s in &mut sums {

@@ -11,7 +11,11 @@ use crate::sys::{self, die};
 /// as trouble of the harness.
 pub unsafe fn shut_in(control: &Control) {
     unsafe {
-        for path in control.libraries.iter().take(control.library_count as usize) {
+        for path in control
+            .libraries
+            .iter()
+            .take(control.library_count as usize)
+        {
             if sys::dlopen(path.as_ptr().cast(), sys::RTLD_NOW | sys::RTLD_GLOBAL).is_null() {
                 die(10);
             }
@@ -45,7 +49,14 @@ unsafe fn one_file_world(len: usize) {
         }
         let at = c"/tmp".as_ptr();
         let tmpfs = c"tmpfs".as_ptr();
-        if sys::mount(tmpfs, at, tmpfs, quiet, c"mode=755,nr_inodes=8".as_ptr().cast()) != 0 {
+        if sys::mount(
+            tmpfs,
+            at,
+            tmpfs,
+            quiet,
+            c"mode=755,nr_inodes=8".as_ptr().cast(),
+        ) != 0
+        {
             die(12);
         }
         let file = sys::open(c"/tmp/kernel.so".as_ptr(), sys::O_WRONLY_CREAT_EXCL, 0o555);
@@ -65,7 +76,8 @@ unsafe fn one_file_world(len: usize) {
         if sys::mount(tmpfs, at, tmpfs, read_only, ptr::null()) != 0 {
             die(15);
         }
-        if sys::chdir(at) != 0 || sys::chroot(c".".as_ptr()) != 0 || sys::chdir(c"/".as_ptr()) != 0 {
+        if sys::chdir(at) != 0 || sys::chroot(c".".as_ptr()) != 0 || sys::chdir(c"/".as_ptr()) != 0
+        {
             die(16);
         }
     }
@@ -93,11 +105,16 @@ unsafe fn limit(control: &Control) {
 unsafe fn become_nobody(control: &Control) {
     let id = control.user as u32;
     unsafe {
-        if sys::setgroups(0, ptr::null()) != 0 || sys::setresgid(id, id, id) != 0 || sys::setresuid(id, id, id) != 0 {
+        if sys::setgroups(0, ptr::null()) != 0
+            || sys::setresgid(id, id, id) != 0
+            || sys::setresuid(id, id, id) != 0
+        {
             die(18);
         }
         // A change of user clears the wish to die with the parent: say it again.
-        if sys::prctl(sys::PR_SET_PDEATHSIG, 9, 0, 0, 0) != 0 || sys::prctl(sys::PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) != 0 {
+        if sys::prctl(sys::PR_SET_PDEATHSIG, 9, 0, 0, 0) != 0
+            || sys::prctl(sys::PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) != 0
+        {
             die(19);
         }
         if control.strict == 1 {

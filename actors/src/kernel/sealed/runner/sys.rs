@@ -48,7 +48,13 @@ unsafe extern "C" {
     pub fn close(fd: c_int) -> c_int;
     pub fn open(path: *const c_char, flags: c_int, mode: c_uint) -> c_int;
     pub fn sendfile(to: c_int, from: c_int, offset: *mut c_long, len: usize) -> isize;
-    pub fn mount(from: *const c_char, at: *const c_char, kind: *const c_char, flags: c_ulong, data: *const c_void) -> c_int;
+    pub fn mount(
+        from: *const c_char,
+        at: *const c_char,
+        kind: *const c_char,
+        flags: c_ulong,
+        data: *const c_void,
+    ) -> c_int;
     pub fn chdir(path: *const c_char) -> c_int;
     pub fn chroot(path: *const c_char) -> c_int;
     pub fn setrlimit(resource: c_int, both: *const c_ulong) -> c_int;
@@ -56,7 +62,14 @@ unsafe extern "C" {
     pub fn setresgid(r: c_uint, e: c_uint, s: c_uint) -> c_int;
     pub fn setresuid(r: c_uint, e: c_uint, s: c_uint) -> c_int;
     pub fn prctl(what: c_int, a: c_ulong, b: c_ulong, c: c_ulong, d: c_ulong) -> c_int;
-    fn mmap(at: *mut c_void, len: usize, prot: c_int, flags: c_int, fd: c_int, offset: c_long) -> *mut c_void;
+    fn mmap(
+        at: *mut c_void,
+        len: usize,
+        prot: c_int,
+        flags: c_int,
+        fd: c_int,
+        offset: c_long,
+    ) -> *mut c_void;
 }
 
 /// Ends the process; the code tells the step that failed.
@@ -74,7 +87,11 @@ fn mapped(at: *mut c_void) -> *mut u8 {
 
 /// Maps the start of a file.
 pub unsafe fn map_shared(fd: c_int, len: usize, writable: bool) -> *mut u8 {
-    let prot = if writable { PROT_READ | PROT_WRITE } else { PROT_READ };
+    let prot = if writable {
+        PROT_READ | PROT_WRITE
+    } else {
+        PROT_READ
+    };
     mapped(unsafe { mmap(ptr::null_mut(), len, prot, MAP_SHARED | MAP_POPULATE, fd, 0) })
 }
 
@@ -86,9 +103,22 @@ pub unsafe fn reserve(len: usize) -> *mut u8 {
 
 /// Maps a piece of a file over reserved addresses, its pages at hand.
 pub unsafe fn map_at(at: *mut u8, piece: &Piece, fd: c_int) {
-    let prot = if piece.writable == 1 { PROT_READ | PROT_WRITE } else { PROT_READ };
+    let prot = if piece.writable == 1 {
+        PROT_READ | PROT_WRITE
+    } else {
+        PROT_READ
+    };
     let flags = MAP_SHARED | MAP_FIXED | MAP_POPULATE;
-    mapped(unsafe { mmap(at.cast(), piece.len as usize, prot, flags, fd, piece.file as c_long) });
+    mapped(unsafe {
+        mmap(
+            at.cast(),
+            piece.len as usize,
+            prot,
+            flags,
+            fd,
+            piece.file as c_long,
+        )
+    });
 }
 
 /// Address space of the program and its libraries themselves (stack, heap arenas, the
@@ -104,7 +134,10 @@ pub unsafe fn filter(program: &[u64], len: u64) -> bool {
         len: u16,
         at: *const u64,
     }
-    let program = Program { len: len as u16, at: program.as_ptr() };
+    let program = Program {
+        len: len as u16,
+        at: program.as_ptr(),
+    };
     let at = ptr::from_ref(&program) as c_ulong;
     unsafe { prctl(PR_SET_SECCOMP, SECCOMP_MODE_FILTER, at, 0, 0) == 0 }
 }
