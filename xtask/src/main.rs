@@ -1,5 +1,7 @@
 //! Set-up, training, tests and benches of the workspace: `cargo xtask COMMAND`.
+mod bench;
 mod setup;
+mod test;
 mod train;
 
 use std::path::{Path, PathBuf};
@@ -11,6 +13,10 @@ usage: cargo xtask COMMAND
   setup                     fetch libtorch into a per-user cache and link it as .deps/libtorch
   train [JOB.toml] [ARGS]   set up, build, start the default cluster, train, stop the cluster
                             (JOB is examples/dgemm.toml by default; ARGS go to `corehold train`)
+  test [--keep-going] [STAGE...]
+                            set up and run what CI runs: formatting, lints, builds, tests, docs
+  bench main [RUN]          print the numbers of the latest finished run, or of the one in folder
+                            RUN, as one JSON line
 ";
 
 /// The folder of the workspace: the parent of this crate's own.
@@ -32,6 +38,8 @@ fn main() -> ExitCode {
             .map(|()| ExitCode::SUCCESS)
             .map_err(Into::into),
         Some("train") => train::run(&root, &rest).map_err(Into::into),
+        Some("test") => test::run(&root, &rest).map_err(Into::into),
+        Some("bench") => bench::run(&root, &rest).map_err(Into::into),
         Some("help" | "-h" | "--help") => {
             print!("{USAGE}");
             Ok(ExitCode::SUCCESS)

@@ -3,6 +3,7 @@
 use std::path::{Path, PathBuf};
 
 use serde::{Serialize, Serializer};
+use thiserror::Error;
 
 use super::record::{DATABASE, Record, RecordError, RivalKind};
 
@@ -118,6 +119,9 @@ impl Summary {
 /// passed over.
 pub fn latest_finished(runs: &Path) -> Result<Option<PathBuf>, RecordError> {
     let mut latest = None;
+    if !runs.exists() {
+        return Ok(None);
+    }
     for entry in std::fs::read_dir(runs).map_err(|e| RecordError::io(runs, e))? {
         let dir = entry.map_err(|e| RecordError::io(runs, e))?.path();
         let Ok(written) = dir.join(DATABASE).metadata().and_then(|m| m.modified()) else {
@@ -131,6 +135,44 @@ pub fn latest_finished(runs: &Path) -> Result<Option<PathBuf>, RecordError> {
         }
     }
     Ok(latest.map(|(_, dir)| dir))
+}
+
+/// Why there is no summary to print.
+#[derive(Debug, Error)]
+pub enum SummaryError {
+    /// The record can't be read.
+    #[error(transparent)]
+    Record(#[from] RecordError),
+    /// No run is finished.
+    #[error("no finished run in {}; make one with `corehold train`, or name a run's folder", runs.display())]
+    NoneFinished {
+        /// The folder of the runs.
+        runs: PathBuf,
+    },
+    /// The run was cut short.
+    #[error("the run in {} is not finished; go on with it by `corehold train --resume`", dir.display())]
+    Unfinished {
+        /// The run's folder.
+        dir: PathBuf,
+    },
+}
+
+/// The JSON line of the finished run in `dir`, or of the latest finished one in `runs`.
+///
+/// # Errors
+/// [`SummaryError`].
+pub fn json_line(dir: Option<&Path>, runs: &Path) -> Result<String, SummaryError> {
+    let dir = match dir {
+        Some(dir) => dir.to_owned(),
+        None => latest_finished(runs)?.ok_or_else(|| SummaryError::NoneFinished {
+            runs: runs.to_owned(),
+        })?,
+    };
+    let record = Record::open(&dir)?;
+    if !record.run()?.finished {
+        return Err(SummaryError::Unfinished { dir });
+    }
+    Ok(Summary::from_record(&record)?.to_json_line())
 }
 
 /// `a / b`; `None` where either is unknown or `b` is not above 0.

@@ -4,7 +4,7 @@ use corehold_actors::kernel::{Outcome, Verdict};
 use corehold_actors::train::record::{
     CorpusRow, DATABASE, FinalRow, Judged, Record, RecordError, RivalKind, RunFacts,
 };
-use corehold_actors::train::summary::{Summary, latest_finished};
+use corehold_actors::train::summary::{Summary, json_line, latest_finished};
 
 use crate::support::{contaminated, facts, failed, measured, sample, step, synthetic_run};
 
@@ -375,5 +375,24 @@ fn the_latest_finished_run_is_found() {
     let done = tmp.path().join("done");
     drop(synthetic_run(&done));
     assert_eq!(latest_finished(tmp.path()).unwrap(), Some(done));
-    assert!(latest_finished(&tmp.path().join("nowhere")).is_err());
+    assert_eq!(latest_finished(&tmp.path().join("nowhere")).unwrap(), None);
+}
+
+#[test]
+fn only_finished_runs_have_a_line() {
+    let tmp = tempfile::tempdir().unwrap();
+    let error = json_line(None, tmp.path()).unwrap_err().to_string();
+    assert!(
+        error.contains("no finished run") && error.contains("corehold train"),
+        "{error}"
+    );
+    let cut_short = tmp.path().join("cut-short");
+    drop(Record::create(&cut_short, &facts()).unwrap());
+    let error = json_line(Some(&cut_short), tmp.path())
+        .unwrap_err()
+        .to_string();
+    assert!(error.contains("--resume"), "{error}");
+    let record = synthetic_run(&tmp.path().join("done"));
+    let line = Summary::from_record(&record).unwrap().to_json_line();
+    assert_eq!(json_line(None, tmp.path()).unwrap(), line);
 }

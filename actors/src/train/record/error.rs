@@ -63,7 +63,7 @@ pub enum RecordError {
         path: PathBuf,
     },
     /// Another failure to read or write a file.
-    #[error("can't write {}: {source}", path.display())]
+    #[error("run folder: {}: {source}", path.display())]
     Io {
         /// The file or folder.
         path: PathBuf,
