@@ -7,16 +7,6 @@ use std::time::{Duration, Instant};
 
 use crate::setup;
 
-/// Why `cargo xtask test` could not begin.
-#[derive(Debug, thiserror::Error)]
-pub enum TestError {
-    /// A word that is neither a stage nor a flag.
-    #[error(
-        "no stage or flag `{word}`; usage: cargo xtask test [--keep-going] [STAGE...], with the stages {stages}"
-    )]
-    Usage { word: String, stages: String },
-}
-
 /// What a stage says when it fails.
 type Failure = Box<dyn std::error::Error>;
 
@@ -84,7 +74,8 @@ const STAGES: &[Stage] = &[
 
 /// Runs the stages that `args` name, or all of them; stops at the first failure unless
 /// `--keep-going` is given. Ends with a table of what passed and how long it took.
-pub fn run(root: &Path, args: &[String]) -> Result<ExitCode, TestError> {
+/// The exit code is 2 if `args` name no stage.
+pub fn run(root: &Path, args: &[String]) -> ExitCode {
     let mut keep_going = false;
     let mut named = Vec::new();
     for arg in args {
@@ -93,10 +84,11 @@ pub fn run(root: &Path, args: &[String]) -> Result<ExitCode, TestError> {
             name if STAGES.iter().any(|s| s.name == name) => named.push(name),
             word => {
                 let stages: Vec<&str> = STAGES.iter().map(|s| s.name).collect();
-                return Err(TestError::Usage {
-                    word: word.to_owned(),
-                    stages: stages.join(", "),
-                });
+                eprintln!(
+                    "xtask: `{word}` is no stage of `cargo xtask test`; stages: {}; flag: --keep-going",
+                    stages.join(", ")
+                );
+                return ExitCode::from(2);
             }
         }
     }
@@ -125,11 +117,11 @@ pub fn run(root: &Path, args: &[String]) -> Result<ExitCode, TestError> {
         lines.push(line(word, stage, Some(took)));
     }
     println!("\n=== summary ===\n{}", lines.join("\n"));
-    Ok(if failed {
+    if failed {
         ExitCode::FAILURE
     } else {
         ExitCode::SUCCESS
-    })
+    }
 }
 
 fn line(word: &str, stage: &Stage, took: Option<Duration>) -> String {
@@ -137,7 +129,8 @@ fn line(word: &str, stage: &Stage, took: Option<Duration>) -> String {
     format!("{word:<8} {:<11} {took:>9}  {}", stage.name, stage.what)
 }
 
-/// Builds the program without torch and makes sure that it neither links nor loads it.
+/// Builds the program without torch and makes sure that neither it nor the runtime links
+/// libtorch.
 ///
 /// The finished program goes to a folder of its own, so that `target/debug/corehold`
 /// stays the one with torch; what it is made of is shared with the other stages.
@@ -170,6 +163,24 @@ fn bench_node(root: &Path) -> Result<(), Failure> {
         return Err(format!("{} links torch: {}", program.display(), line.trim()).into());
     }
     println!("{} links:\n{}", program.display(), libraries.trim_end());
+    // The runtime may be used without the actors: then nothing needs libtorch.
+    let tree = command("tree")
+        .args([
+            "--package",
+            "corehold",
+            "--edges",
+            "normal,build",
+            "--prefix",
+            "none",
+        ])
+        .current_dir(root)
+        .output()?;
+    let crates = String::from_utf8_lossy(&tree.stdout);
+    if !tree.status.success() || crates.lines().any(|c| c.starts_with("torch-sys ")) {
+        return Err(
+            "the runtime depends on libtorch, or `cargo tree --package corehold` failed".into(),
+        );
+    }
     execute(
         Command::new(&program)
             .arg("--help")

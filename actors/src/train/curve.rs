@@ -108,7 +108,7 @@ impl Curve {
         let (width, height) = SIZE;
         let mut pixels = vec![0; (width * height * 3) as usize];
         {
-            // Only the first registration counts; a second does no harm.
+            // Done again for each picture: it replaces itself.
             plotters::style::register_font(
                 "sans-serif",
                 FontStyle::Normal,
@@ -131,6 +131,7 @@ impl Curve {
     fn draw(&self, root: &Area<'_>) -> Drawn<'_> {
         root.fill(&WHITE)?;
         let (plot, legend) = root.split_horizontally(SIZE.0 - LEGEND);
+        let first = self.points.iter().map(|p| p.step).min().unwrap_or(1).min(1);
         let last = self.points.iter().map(|p| p.step).max().unwrap_or(0).max(2);
         let rates = self.points.iter().flat_map(|p| [p.mean, p.best]);
         let top = rates
@@ -144,7 +145,7 @@ impl Curve {
             .margin_right(4)
             .x_label_area_size(54)
             .y_label_area_size(68)
-            .build_cartesian_2d(1_f64..f64::from(last), 0_f64..top)?;
+            .build_cartesian_2d(f64::from(first)..f64::from(last), 0_f64..top)?;
         chart
             .configure_mesh()
             .disable_x_mesh()
@@ -161,7 +162,10 @@ impl Curve {
             .label_style(("sans-serif", 20).into_font().color(&INK))
             .draw()?;
         for (i, level) in self.levels.iter().enumerate() {
-            let ends = [(1.0, level.gflops), (f64::from(last), level.gflops)];
+            let ends = [
+                (f64::from(first), level.gflops),
+                (f64::from(last), level.gflops),
+            ];
             chart.draw_series(DashedLineSeries::new(
                 ends,
                 8,

@@ -88,7 +88,7 @@ impl Progress {
         });
         match &mut self.out {
             Out::Bar(bar) => {
-                let template = "{prefix:>10} [{bar:32}] {pos}/{len}  {msg}";
+                let template = "{prefix:>10} [{bar:32}] {pos}/{len}  {elapsed}  {msg}";
                 let style = ProgressStyle::with_template(template)
                     .expect("a constant template")
                     .progress_chars("=> ");
@@ -97,6 +97,9 @@ impl Progress {
                 bar.set_prefix(phase.title());
                 bar.set_message("");
                 bar.set_position(0);
+                bar.reset_elapsed();
+                // A long step must not look like a hung one.
+                bar.enable_steady_tick(std::time::Duration::from_millis(500));
             }
             Out::Lines(_) => self.note(&format!("{}: begins", phase.title())),
         }
@@ -105,14 +108,17 @@ impl Progress {
         }
     }
 
-    /// `done` units of the phase are done. Plain lines are written at each tenth only.
+    /// `done` units of the phase are done; an empty message leaves the last one. Plain
+    /// lines are written at each tenth only.
     pub fn advance(&mut self, done: u64, message: &str) {
         let Some(current) = &mut self.phase else {
             return;
         };
         match &self.out {
             Out::Bar(bar) => {
-                bar.set_message(message.to_owned());
+                if !message.is_empty() {
+                    bar.set_message(message.to_owned());
+                }
                 bar.set_position(done);
             }
             Out::Lines(_) => {

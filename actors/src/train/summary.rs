@@ -19,7 +19,7 @@ pub struct Summary {
     /// Wall time of the whole job, in all its starts.
     #[serde(serialize_with = "rounded")]
     pub seconds: Option<f64>,
-    /// Steps of reinforcement learning.
+    /// Steps of reinforcement learning (not counting step 0, see [`StepRow::step`](super::record::StepRow::step)).
     pub steps: u32,
     /// Mean over all samples of the warm-started policy, failures as 0.
     #[serde(serialize_with = "rounded")]
@@ -77,6 +77,7 @@ impl Summary {
         let last = record.window((last_step + 1).saturating_sub(LAST).max(1), last_step)?;
         let distinct: Vec<f64> = steps
             .iter()
+            .filter(|s| s.step > 0)
             .rev()
             .take(LAST as usize)
             .filter_map(|s| s.distinct)
@@ -87,7 +88,7 @@ impl Summary {
         Ok(Self {
             bench: "main",
             seconds: Some(run.elapsed.as_secs_f64()),
-            steps: steps.len() as u32,
+            steps: steps.iter().filter(|s| s.step > 0).count() as u32,
             mean_gflops_first: warm.mean_gflops,
             mean_gflops_last: last.mean_gflops,
             gain: ratio(last.mean_gflops, warm.mean_gflops),

@@ -353,6 +353,21 @@ fn the_summary_of_a_run() {
 }
 
 #[test]
+fn step_0_is_of_the_warm_start() {
+    let tmp = tempfile::tempdir().unwrap();
+    let mut record = Record::create(tmp.path(), &facts()).unwrap();
+    for (n, rate) in [(0, 4.0), (1, 20.0), (2, 40.0)] {
+        let samples = [sample(0, 0, u64::from(n), "x", measured(rate))];
+        record
+            .commit_step(&step(n, &samples), &samples, Duration::ZERO)
+            .unwrap();
+    }
+    let s = Summary::from_record(&record).unwrap();
+    assert_eq!((s.steps, s.mean_gflops_first), (2, Some(4.0)));
+    assert_eq!((s.mean_gflops_last, s.gain), (Some(30.0), Some(7.5)));
+}
+
+#[test]
 fn the_summary_of_a_run_that_did_nothing_yet() {
     let tmp = tempfile::tempdir().unwrap();
     let record = Record::create(tmp.path(), &facts()).unwrap();

@@ -94,7 +94,7 @@ fn policy(c: &Checker<'_>, job: &Job) -> Result<(), JobError> {
     c.at_least("policy.feed_forward", p.feed_forward, 1)?;
     c.at_least("policy.context", p.context, 2)?;
     c.that(
-        (p.width % p.heads) == 0 && (p.width / p.heads).is_multiple_of(2),
+        p.width.is_multiple_of(p.heads) && (p.width / p.heads).is_multiple_of(2),
         "policy.width",
         &format!(
             "is {}, but must be an even multiple of `policy.heads` ({})",

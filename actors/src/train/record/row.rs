@@ -186,7 +186,8 @@ pub struct PhaseSeconds {
 /// A step: what its samples add up to, what the learner says, how long it took.
 #[derive(Clone, Debug, PartialEq)]
 pub struct StepRow {
-    /// Its number, from 1.
+    /// Its number, from 1. Samples of the warm-started policy that were judged but not
+    /// learnt from may be kept as step 0.
     pub step: u32,
     /// Mean GFLOPS over all samples, failures as 0; `None` if no sample has a known rate.
     pub mean_gflops: Option<f64>,

@@ -29,7 +29,7 @@ CREATE TABLE corpus (
 ) STRICT;
 
 CREATE TABLE steps (
-    step           INTEGER PRIMARY KEY,    -- from 1
+    step           INTEGER PRIMARY KEY,    -- from 1; 0 is not learnt from
     mean_gflops    REAL,                   -- over all samples, failures as 0
     best_gflops    REAL,
     compiled_share REAL,
