@@ -1,7 +1,9 @@
 //! `cargo xtask bench NAME`: numbers, one JSON line on stdout.
 use std::io;
 use std::path::Path;
-use std::process::{Command, ExitCode};
+use std::process::ExitCode;
+
+use crate::cargo::cargo;
 
 /// `main [RUN]`: the numbers of the training run in folder RUN, or of the latest finished
 /// one in `runs`.
@@ -24,10 +26,8 @@ pub fn run(root: &Path, args: &[String]) -> io::Result<ExitCode> {
 
 /// The numbers are the program's own: only it knows the run record.
 fn main(root: &Path, args: &[String]) -> io::Result<ExitCode> {
-    let cargo = std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into());
-    let status = Command::new(cargo)
+    let status = cargo("run")
         .args([
-            "run",
             "--quiet",
             "--package",
             "corehold-actors",

@@ -1,5 +1,6 @@
 //! Set-up, training, tests and benches of the workspace: `cargo xtask COMMAND`.
 mod bench;
+mod cargo;
 mod setup;
 mod test;
 mod train;

@@ -5,6 +5,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, ExitCode};
 use std::time::{Duration, Instant};
 
+use crate::cargo::cargo;
 use crate::setup;
 
 /// What a stage says when it fails.
@@ -31,13 +32,13 @@ const STAGES: &[Stage] = &[
     Stage {
         name: "fmt",
         what: "formatting",
-        run: |root| cargo(root, &["fmt", "--all", "--check"]),
+        run: |root| cargo_stage(root, &["fmt", "--all", "--check"]),
     },
     Stage {
         name: "clippy",
         what: "lints, warnings as errors",
         run: |root| {
-            cargo(
+            cargo_stage(
                 root,
                 &[
                     "clippy",
@@ -58,7 +59,7 @@ const STAGES: &[Stage] = &[
     Stage {
         name: "build",
         what: "programs and examples",
-        run: |root| cargo(root, &["build", "--workspace", "--bins", "--examples"]),
+        run: |root| cargo_stage(root, &["build", "--workspace", "--bins", "--examples"]),
     },
     Stage {
         name: "tests",
@@ -137,7 +138,7 @@ fn line(word: &str, stage: &Stage, took: Option<Duration>) -> String {
 fn bench_node(root: &Path) -> Result<(), Failure> {
     let target = target_dir(root);
     let own = target.join("bench-node");
-    let mut build = command("build");
+    let mut build = cargo("build");
     build
         .args([
             "--package",
@@ -164,7 +165,7 @@ fn bench_node(root: &Path) -> Result<(), Failure> {
     }
     println!("{} links:\n{}", program.display(), libraries.trim_end());
     // The runtime may be used without the actors: then nothing needs libtorch.
-    let tree = command("tree")
+    let tree = cargo("tree")
         .args([
             "--package",
             "corehold",
@@ -190,38 +191,31 @@ fn bench_node(root: &Path) -> Result<(), Failure> {
 
 /// With nextest where it is installed, which runs tests of different binaries at once.
 fn tests(root: &Path) -> Result<(), Failure> {
-    let nextest = command("nextest")
+    let nextest = cargo("nextest")
         .arg("--version")
         .output()
         .is_ok_and(|o| o.status.success());
     if nextest {
-        cargo(root, &["nextest", "run", "--workspace"])?;
-        cargo(root, &["test", "--workspace", "--doc"])
+        cargo_stage(root, &["nextest", "run", "--workspace"])?;
+        cargo_stage(root, &["test", "--workspace", "--doc"])
     } else {
-        cargo(root, &["test", "--workspace"])
+        cargo_stage(root, &["test", "--workspace"])
     }
 }
 
 /// Libraries only: the program `corehold` and the library `corehold` would write the
 /// same pages.
 fn doc(root: &Path) -> Result<(), Failure> {
-    let mut doc = command("doc");
+    let mut doc = cargo("doc");
     doc.args(["--workspace", "--no-deps", "--lib"])
         .env("RUSTDOCFLAGS", "-D warnings")
         .current_dir(root);
     execute(&mut doc)
 }
 
-fn cargo(root: &Path, args: &[&str]) -> Result<(), Failure> {
+fn cargo_stage(root: &Path, args: &[&str]) -> Result<(), Failure> {
     let (subcommand, rest) = args.split_first().expect("every call names a subcommand");
-    execute(command(subcommand).args(rest).current_dir(root))
-}
-
-fn command(subcommand: &str) -> Command {
-    let cargo = std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into());
-    let mut command = Command::new(cargo);
-    command.arg(subcommand);
-    command
+    execute(cargo(subcommand).args(rest).current_dir(root))
 }
 
 fn execute(command: &mut Command) -> Result<(), Failure> {

@@ -6,6 +6,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use signal_hook::consts::SIGINT;
 
+use crate::cargo::forget_package;
 use crate::setup::{self, SetupError};
 
 /// The job that runs when none is named.
@@ -74,7 +75,9 @@ pub fn run(root: &Path, args: &[String]) -> Result<ExitCode, TrainError> {
 }
 
 fn execute(root: &Path, program: &Path, args: &[&str]) -> Result<ExitStatus, TrainError> {
-    Command::new(program)
+    let mut command = Command::new(program);
+    forget_package(&mut command);
+    command
         .args(args)
         .current_dir(root)
         .status()
