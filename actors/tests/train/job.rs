@@ -45,7 +45,7 @@ fn values_are_read() {
 #[test]
 fn bad_jobs_get_one_clear_message() {
     let table: &[(&str, &[&str])] = &[
-        ("", &["job.toml:1:1: ", "missing field `problem`"]),
+        ("", &["job.toml:1:1: ", "no `problem`; name one"]),
         ("problem = ", &["job.toml:1:11: "]),
         ("problem = 3", &["job.toml:1:11: ", "expected a string"]),
         (

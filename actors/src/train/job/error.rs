@@ -123,6 +123,10 @@ impl JobError {
                 };
             }
         }
+        if message.starts_with("missing field `problem`") {
+            let message = "no `problem`; name one, as in: problem = \"dgemm\"".to_owned();
+            return Self::Syntax { at, message };
+        }
         Self::Syntax {
             at,
             message: message.trim().replace('\n', "; "),
