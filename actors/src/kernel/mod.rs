@@ -1,10 +1,16 @@
 //! Kernels: the problems, the static checks, the compiler driver, the sealed measurement.
 
 mod binary;
+mod completion;
 pub mod grammar;
+mod problem;
+mod source;
 pub mod techniques;
 mod verdict;
 
 pub use binary::Binary;
+pub use completion::{CompletionStyle, Kernel};
+pub use problem::{Factor, Problem, ProblemError, RuleSet};
+pub use source::normal_form_hash;
 pub use techniques::{Technique, Techniques};
 pub use verdict::{Contamination, Measurement, Outcome, Verdict};
