@@ -4,6 +4,7 @@ mod binary;
 mod completion;
 pub mod grammar;
 mod problem;
+pub mod rules;
 mod source;
 pub mod techniques;
 mod verdict;

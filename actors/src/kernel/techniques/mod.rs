@@ -1,8 +1,13 @@
 //! The optimisation techniques that a kernel uses, as a small set of tags.
 
+mod detect;
+mod update;
+
 use std::fmt;
 
 use serde::{Deserialize, Serialize};
+
+pub(super) use detect::of;
 
 /// One optimisation technique. The order is the order of display.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
