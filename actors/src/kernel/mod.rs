@@ -1,6 +1,7 @@
 //! Kernels: the problems, the static checks, the compiler driver, the sealed measurement.
 
 mod binary;
+pub mod compiler;
 mod completion;
 pub mod grammar;
 mod problem;
@@ -10,6 +11,7 @@ pub mod techniques;
 mod verdict;
 
 pub use binary::Binary;
+pub use compiler::{Compiler, CompilerError};
 pub use completion::{CompletionStyle, Kernel};
 pub use problem::{Factor, Problem, ProblemError, RuleSet};
 pub use source::normal_form_hash;
