@@ -11,8 +11,8 @@ pub(super) fn without_comments(text: &str) -> String {
             let end = rest.find('\n').unwrap_or(rest.len());
             blank(&mut out, &rest[..end]);
             end
-        } else if rest.starts_with("/*") {
-            let end = rest[2..].find("*/").map_or(rest.len(), |at| at + 4);
+        } else if let Some(inside) = rest.strip_prefix("/*") {
+            let end = inside.find("*/").map_or(rest.len(), |at| at + 4);
             blank(&mut out, &rest[..end]);
             end
         } else if c == '"' || c == '\'' {

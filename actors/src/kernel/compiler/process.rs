@@ -123,7 +123,9 @@ fn told(messages: &[u8]) -> String {
         errors.join("\n")
     };
     if text.len() > MESSAGE_BYTES {
-        text.truncate(text.floor_char_boundary(MESSAGE_BYTES));
+        let whole = |at: &usize| text.is_char_boundary(*at);
+        let end = (0..=MESSAGE_BYTES).rev().find(whole).unwrap_or(0);
+        text.truncate(end);
         text.push_str("...");
     }
     text
