@@ -147,9 +147,10 @@ impl Compiler {
         // since gcc would quote a file that it cannot parse.
         let bare = without_comments(source);
         let includes = |line: &str| {
+            let by_name = line.contains('<') && !line.contains("</") && !line.contains("..");
             line.trim_start()
                 .strip_prefix('#')
-                .is_some_and(|l| !l.contains('<') && reads_file(l))
+                .is_some_and(|l| reads_file(l) && !by_name)
         };
         if let Some(at) = bare.lines().position(includes) {
             let why = format!(
