@@ -24,15 +24,12 @@ pub(super) struct Parts {
     pub(super) steps: Vec<Step>,
 }
 
-/// Added to the compiler proper: short messages, and no collection of garbage in a
-/// process that lives for 50 ms.
-const QUIET: [&str; 6] = [
+/// Added to the compiler proper: short messages, no tables that nobody unwinds by.
+const QUIET: [&str; 4] = [
     "-fno-diagnostics-show-caret",
     "-fdiagnostics-color=never",
     "-fmax-errors=3",
     "-fno-asynchronous-unwind-tables",
-    "--param=ggc-min-expand=1000",
-    "--param=ggc-min-heapsize=262144",
 ];
 
 impl Parts {
