@@ -17,6 +17,8 @@ mod with_torch {
     use corehold_actors::learner::{Budget, Group, GrpoConfig, Learner};
     use corehold_actors::policy::{END_OF_TEXT, Policy, SamplingConfig, Tokenizer, generate};
 
+    use nix::sys::resource::{UsageWho, getrusage};
+
     const PROMPT: &str = "<|dgemm|>";
 
     pub fn main() -> Result<(), Box<dyn Error>> {
@@ -54,6 +56,7 @@ mod with_torch {
         println!("model: {} parameters", policy.model().parameters().numel());
         let mut learner = Learner::new(policy, GrpoConfig::default());
         let mut next = 0.1;
+        let cpu = cpu_seconds()?;
         let budget = Budget::Time(Duration::from_secs(seconds as u64));
         let stats = learner.warm_start(&ids, budget, &mut |now| {
             if now.fraction >= next {
@@ -66,10 +69,11 @@ mod with_torch {
             ControlFlow::Continue(())
         })?;
         println!(
-            "warm start: {} steps, {:.1} a second, {:.0} tokens/s, loss {:.3}",
+            "warm start: {} steps, {:.1} a second, {:.0} tokens/s ({:.0} a CPU second), loss {:.3}",
             stats.steps,
             stats.steps as f64 / stats.seconds,
             stats.tokens as f64 / stats.seconds,
+            stats.tokens as f64 / (cpu_seconds()? - cpu),
             stats.loss
         );
 
@@ -97,8 +101,9 @@ mod with_torch {
 
         for n in [80, 96] {
             for round in 0..3 {
-                let start = Instant::now();
+                let (start, cpu) = (Instant::now(), cpu_seconds()?);
                 let samples = generate(learner.policy(), &[prompt], n, &sampling, 100 + round)?;
+                let cpu = cpu_seconds()? - cpu;
                 let time = start.elapsed().as_secs_f64();
                 let tokens: usize = samples.iter().map(|sample| sample.ids.len()).sum();
                 let longest = samples
@@ -107,8 +112,9 @@ mod with_torch {
                     .max()
                     .unwrap_or(0);
                 println!(
-                    "{n} samples: {time:.3} s, {tokens} tokens, longest {longest}, {:.0} tokens/s",
-                    tokens as f64 / time
+                    "{n} samples: {time:.3} s, {cpu:.3} of the CPU, {tokens} tokens, longest {longest}, \
+                     {:.0} tokens a CPU second",
+                    tokens as f64 / cpu
                 );
             }
         }
@@ -134,13 +140,25 @@ mod with_torch {
                     })
                 })
                 .collect::<Result<Vec<_>, Box<dyn Error>>>()?;
+            let cpu = cpu_seconds()?;
             let stats = learner.update(&groups)?;
-            println!("update: {:.3} s, {stats:?}", stats.seconds);
+            let cpu = cpu_seconds()? - cpu;
+            println!(
+                "update: {:.3} s, {cpu:.3} of the CPU, {stats:?}",
+                stats.seconds
+            );
         }
         if let Some(sample) = samples.first() {
             println!("one sample:\n{}", tokenizer.decode(&sample.ids)?);
         }
         Ok(())
+    }
+
+    /// Processor time of this process, which other programs on the machine disturb little.
+    fn cpu_seconds() -> Result<f64, Box<dyn Error>> {
+        let usage = getrusage(UsageWho::RUSAGE_SELF)?;
+        let total = usage.user_time() + usage.system_time();
+        Ok(total.tv_sec() as f64 + total.tv_usec() as f64 * 1e-6)
     }
 
     fn compiles(body: &str) -> Result<bool, Box<dyn Error>> {

@@ -222,15 +222,19 @@ fn a_warm_start_is_learnt_and_repeatable() {
         .map(|n| vec![2, 3 + n % 4, 7 + n % 4, 3 + n % 4, 0])
         .collect();
     let run = || {
-        let mut learner = Learner::new(tiny(), config());
+        let config = GrpoConfig {
+            warm_start_learning_rate: 1e-2,
+            ..config()
+        };
+        let mut learner = Learner::new(tiny(), config);
         let mut calls = 0;
         let stats = learner
-            .warm_start(&corpus, Budget::Steps(120), &mut |_| {
+            .warm_start(&corpus, Budget::Steps(200), &mut |_| {
                 calls += 1;
                 ControlFlow::Continue(())
             })
             .unwrap();
-        assert_eq!((stats.steps, calls), (120, 120));
+        assert_eq!((stats.steps, calls), (200, 200));
         (learner, stats)
     };
     let (learner, stats) = run();

@@ -4,6 +4,9 @@ use tch::{Kind, Tensor};
 /// Added to the root of the second moment.
 const EPSILON: f64 = 1e-8;
 
+/// Parameters that are updated together: a dozen passes over them stay in a core's own cache.
+const CHUNK: i64 = 1 << 15;
+
 /// The optimiser's state.
 #[derive(Debug)]
 pub(crate) struct AdamW {
@@ -43,31 +46,55 @@ impl AdamW {
         tch::no_grad(|| {
             let norm = gradient.norm().to_kind(Kind::Double).double_value(&[]);
             if norm.is_finite() {
-                if norm > step.max_grad_norm {
-                    gradient *= step.max_grad_norm / norm;
+                self.steps += 1;
+                let scale = (step.max_grad_norm / norm).min(1.0);
+                let mut start = 0;
+                while start < gradient.numel() as i64 {
+                    let length = CHUNK.min(gradient.numel() as i64 - start);
+                    let part = |tensor: &Tensor| tensor.narrow(0, start, length);
+                    self.apply(
+                        &mut part(parameters),
+                        &mut part(&gradient),
+                        scale,
+                        step,
+                        start,
+                    );
+                    start += length;
                 }
-                self.apply(parameters, &gradient, step);
             }
             let _ = gradient.zero_();
             norm
         })
     }
 
-    fn apply(&mut self, parameters: &mut Tensor, gradient: &Tensor, step: &Step) {
+    /// The step for one chunk, which begins at `start`; the arguments are views.
+    fn apply(
+        &self,
+        parameters: &mut Tensor,
+        gradient: &mut Tensor,
+        scale: f64,
+        step: &Step,
+        start: i64,
+    ) {
         let (beta1, beta2) = step.betas;
-        self.steps += 1;
         let steps = i32::try_from(self.steps).unwrap_or(i32::MAX);
-        let _ = self.first.lerp_(gradient, 1.0 - beta1);
-        let _ = self.second.lerp_(&gradient.square(), 1.0 - beta2);
+        let length = gradient.numel() as i64;
+        let mut first = self.first.narrow(0, start, length);
+        let mut second = self.second.narrow(0, start, length);
+        if scale != 1.0 {
+            *gradient *= scale;
+        }
+        let _ = first.lerp_(gradient, 1.0 - beta1);
+        let _ = second.lerp_(&gradient.square(), 1.0 - beta2);
         let correction1 = 1.0 - beta1.powi(steps);
         let correction2 = (1.0 - beta2.powi(steps)).sqrt();
         if step.weight_decay != 0.0 {
             *parameters *= 1.0 - step.learning_rate * step.weight_decay;
         }
-        let mut root = self.second.sqrt();
+        let mut root = second.sqrt();
         root /= correction2;
         root += EPSILON;
-        let mut change = &self.first / root;
+        let mut change = first / root;
         change *= step.learning_rate / correction1;
         *parameters -= change;
     }
