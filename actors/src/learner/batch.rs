@@ -108,7 +108,7 @@ impl MicroBatch {
             .view([size[0], size[1], -1]);
         let mut logits = model.logits(weights, &chosen);
         if temperature != 1.0 {
-            logits = logits / temperature;
+            logits /= temperature;
         }
         let all = logits.log_softmax(-1, None::<Kind>);
         (all.gather(-1, &self.targets, false).squeeze_dim(-1), all)

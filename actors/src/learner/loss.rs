@@ -141,7 +141,7 @@ impl Objective {
                 if self.kl_times_ratio { kl * &ratio } else { kl }
             });
         if let Some(kl) = &kl {
-            loss = loss + kl * self.kl;
+            loss += kl * self.kl;
         }
         let kind = tokens.mask.kind();
         let both = |ratio: Tensor, sign: Tensor| ratio.logical_and(&sign).to_kind(kind);

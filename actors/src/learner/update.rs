@@ -241,7 +241,7 @@ impl Learner {
         if config.entropy_coefficient != 0.0 {
             let entropy =
                 -(all.exp() * &all).sum_dim_intlist([-1i64].as_slice(), false, None::<Kind>);
-            token_loss = token_loss - entropy * config.entropy_coefficient;
+            token_loss -= entropy * config.entropy_coefficient;
         }
         let loss = aggregate(&token_loss, &batch.mask, config.aggregation, over);
         loss.backward();
