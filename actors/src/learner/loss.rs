@@ -168,9 +168,12 @@ impl Correction {
 }
 
 /// Schulman's k3 estimator of KL(policy || reference): `exp(f - l) - (f - l) - 1`, never negative.
+/// Cut at 10, as verl does: one token that the policy has all but given up would otherwise outweigh
+/// all others.
 fn k3(log_probs: &Tensor, reference: &Tensor, mask: &Tensor) -> Tensor {
     let difference = (reference - log_probs) * mask;
-    difference.exp() - &difference - 1.0
+    let difference = difference.clamp(-20.0, 20.0);
+    (difference.exp() - &difference - 1.0).clamp_max(10.0)
 }
 
 /// What an aggregation divides by. Those over a whole optimiser step cover all its micro-batches.
