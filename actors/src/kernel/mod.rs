@@ -1,5 +1,20 @@
 //! Kernels: the problems, the static checks, the compiler driver, the sealed measurement.
 
+mod binary;
+pub mod compiler;
+mod completion;
+pub mod grammar;
+mod problem;
+pub mod rules;
+pub mod sealed;
+mod source;
+pub mod techniques;
 mod verdict;
 
+pub use binary::Binary;
+pub use compiler::{Compiler, CompilerError};
+pub use completion::{CompletionStyle, Kernel};
+pub use problem::{Factor, Problem, ProblemError, RuleSet};
+pub use source::normal_form_hash;
+pub use techniques::{Technique, Techniques};
 pub use verdict::{Contamination, Measurement, Outcome, Verdict};

@@ -1,1 +1,159 @@
-//! The attributes of corehold.
+//! The attributes of corehold. They add to what they stand on and change nothing in it: what a reader sees is
+//! plain actix.
+#![deny(missing_docs)]
+
+use proc_macro::TokenStream;
+use quote::quote;
+use syn::spanned::Spanned as _;
+use syn::{Error, GenericArgument, ItemFn, ItemImpl, PathArguments, Result, Type};
+
+/// On `impl Actor for A`: `A` can be spawned on a cluster. `A` must be `Serialize` and `Deserialize`: its value
+/// travels to the node and begins each of its lives.
+#[proc_macro_attribute]
+pub fn actor(args: TokenStream, item: TokenStream) -> TokenStream {
+    expand(args, item, |item: ItemImpl| {
+        let actor = implementor(&item, "Actor", "#[corehold::actor]")?;
+        let name = type_name(actor)?;
+        Ok(quote! {
+            #item
+
+            impl ::corehold::actor::RemoteActor for #actor {
+                const TYPE_NAME: &'static str = ::core::concat!(::core::module_path!(), "::", #name);
+            }
+
+            ::corehold::private::inventory::submit! {
+                ::corehold::actor::ActorType::of::<#actor>()
+            }
+        })
+    })
+}
+
+/// On `impl Handler<M> for A`: `A` receives `M` from other processes. `M` and its result must be `Serialize`
+/// and `Deserialize`.
+#[proc_macro_attribute]
+pub fn handler(args: TokenStream, item: TokenStream) -> TokenStream {
+    expand(args, item, |item: ItemImpl| {
+        let actor = implementor(&item, "Handler", "#[corehold::handler]")?;
+        let message = message(&item)?;
+        Ok(quote! {
+            #item
+
+            impl ::corehold::actor::Accepts<#message> for #actor {}
+
+            ::corehold::private::inventory::submit! {
+                ::corehold::actor::Method::of::<#actor, #message>()
+            }
+        })
+    })
+}
+
+/// On `async fn main(cluster: Cluster) -> Result<(), E>`: the program is a driver of the cluster; in the
+/// processes that the cluster launches, it is the head or a node.
+#[proc_macro_attribute]
+pub fn main(args: TokenStream, item: TokenStream) -> TokenStream {
+    expand(args, item, |item: ItemFn| {
+        let signature = &item.sig;
+        if signature.asyncness.is_none() || signature.inputs.len() != 1 {
+            return Err(Error::new(
+                signature.span(),
+                "#[corehold::main] stands on `async fn main(cluster: Cluster) -> corehold::Result<()>`",
+            ));
+        }
+        if signature.ident != "main" {
+            return Err(Error::new(
+                signature.ident.span(),
+                "#[corehold::main] stands on the program's `main`",
+            ));
+        }
+        let (inputs, output, body, attrs) = (
+            &signature.inputs,
+            &signature.output,
+            &item.block,
+            &item.attrs,
+        );
+        Ok(quote! {
+            #(#attrs)*
+            fn main() -> ::std::process::ExitCode {
+                async fn main(#inputs) #output #body
+                ::corehold::entry::run(main)
+            }
+        })
+    })
+}
+
+fn expand<T: syn::parse::Parse>(
+    args: TokenStream,
+    item: TokenStream,
+    write: impl FnOnce(T) -> Result<proc_macro2::TokenStream>,
+) -> TokenStream {
+    let original = proc_macro2::TokenStream::from(item.clone());
+    let written = if args.is_empty() {
+        syn::parse(item).and_then(write)
+    } else {
+        let args = proc_macro2::TokenStream::from(args);
+        Err(Error::new(args.span(), "this attribute takes no arguments"))
+    };
+    match written {
+        Ok(tokens) => tokens.into(),
+        // The item stays, so that the one mistake is not reported a second time wherever it is used.
+        Err(e) => {
+            let error = e.to_compile_error();
+            quote!(#original #error).into()
+        }
+    }
+}
+
+fn implementor<'a>(item: &'a ItemImpl, wanted: &str, attribute: &str) -> Result<&'a Type> {
+    let implements = item
+        .trait_
+        .as_ref()
+        .and_then(|(path, _)| path.segments.last());
+    if implements.is_none_or(|s| s.ident != wanted) {
+        let what = if wanted == "Handler" {
+            "Handler<M>"
+        } else {
+            wanted
+        };
+        return Err(Error::new(
+            item.span(),
+            format!("{attribute} stands on `impl {what} for YourActor`"),
+        ));
+    }
+    if !item.generics.params.is_empty() {
+        return Err(Error::new(
+            item.generics.span(),
+            "a remote actor has no generic parameters: its type must have one name on the wire; \
+             write the impl for each concrete type",
+        ));
+    }
+    Ok(&item.self_ty)
+}
+
+fn type_name(actor: &Type) -> Result<String> {
+    match actor {
+        Type::Path(path) => path
+            .path
+            .segments
+            .last()
+            .map(|s| s.ident.to_string())
+            .ok_or_else(|| Error::new(actor.span(), "a type without a name")),
+        _ => Err(Error::new(actor.span(), "an actor is a struct or an enum")),
+    }
+}
+
+fn message(item: &ItemImpl) -> Result<&Type> {
+    let segment = item
+        .trait_
+        .as_ref()
+        .and_then(|(path, _)| path.segments.last());
+    if let Some(segment) = segment
+        && let PathArguments::AngleBracketed(args) = &segment.arguments
+        && let Some(GenericArgument::Type(message)) = args.args.first()
+    {
+        return Ok(message);
+    }
+    Err(Error::new(
+        item.span(),
+        "#[corehold::handler] stands on `impl Handler<M> for YourActor`",
+    ))
+}

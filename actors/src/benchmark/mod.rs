@@ -1,0 +1,227 @@
+//! The benchmark actor: it holds cores and measures on them what a verifier sends, one kernel at a time.
+
+mod baseline;
+
+use std::path::PathBuf;
+use std::sync::{Arc, OnceLock};
+use std::time::Duration;
+
+use corehold::isolate::{Isolation, Slot};
+use corehold::prelude::*;
+
+pub use baseline::{Baseline, BaselineError};
+
+use crate::kernel::sealed::{self, Budget, Shape};
+use crate::kernel::{Binary, Outcome, Problem};
+
+/// Measures kernels of one problem on the cores that it holds.
+#[derive(Serialize, Deserialize)]
+pub struct Benchmark {
+    problem: Problem,
+    /// What these cores can do at most; measured once a life.
+    #[serde(skip)]
+    peak: OnceLock<sealed::Peak>,
+}
+
+impl Benchmark {
+    /// A benchmark of `problem`. Spawn it with `.hold_cores(n)`.
+    pub fn new(problem: Problem) -> Self {
+        Self {
+            problem,
+            peak: OnceLock::new(),
+        }
+    }
+
+    fn slot(&self) -> Result<Arc<Slot>, BenchmarkError> {
+        corehold::current()
+            .and_then(|env| env.slot)
+            .ok_or(BenchmarkError::NoSlot)
+    }
+
+    fn peak(&self, slot: &Slot) -> Result<sealed::Peak, BenchmarkError> {
+        if let Some(peak) = self.peak.get() {
+            return Ok(*peak);
+        }
+        let peak = sealed::measure_peak(slot).map_err(harness)?;
+        Ok(*self.peak.get_or_init(|| peak))
+    }
+
+    fn measure(
+        &self,
+        binary: &Binary,
+        timing: &Timing,
+        trusted_libraries: Vec<PathBuf>,
+    ) -> Result<Outcome, BenchmarkError> {
+        let slot = self.slot()?;
+        let peak = self.peak(&slot)?;
+        let budget = Budget {
+            trusted_libraries,
+            ..timing.budget()
+        };
+        let shape = Shape::of(&self.problem.timed_shape).ok_or(BenchmarkError::NoShape)?;
+        sealed::measure(
+            binary,
+            &self.problem.symbol,
+            shape,
+            &slot,
+            peak.gflops,
+            &budget,
+        )
+        .map_err(harness)
+    }
+}
+
+fn harness(e: sealed::SealedError) -> BenchmarkError {
+    BenchmarkError::Harness(e.to_string())
+}
+
+/// Why there is no measurement, through no fault of the kernel.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, thiserror::Error)]
+pub enum BenchmarkError {
+    /// The actor holds no cores.
+    #[error(
+        "the benchmark holds no cores: spawn it with `.hold_cores(n)` on a node with `held` cores"
+    )]
+    NoSlot,
+    /// The problem has no shape that this harness can time.
+    #[error("the problem's `timed_shape` is not m, n, k")]
+    NoShape,
+    /// The harness itself failed.
+    #[error(
+        "the measurement could not be made: {0}; `corehold doctor` shows what this machine lacks"
+    )]
+    Harness(String),
+}
+
+/// How much a measurement may take.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Timing {
+    /// Clean batches at least.
+    pub min_batches: u32,
+    /// Clean batches at most.
+    pub max_batches: u32,
+    /// Seconds for one measurement.
+    pub max_seconds: f64,
+}
+
+impl Timing {
+    fn budget(&self) -> Budget {
+        Budget {
+            min_batches: self.min_batches,
+            max_batches: self.max_batches,
+            max_seconds: self.max_seconds,
+            call_timeout: Duration::from_secs(2),
+            ..Budget::default()
+        }
+    }
+}
+
+/// Measures one verified kernel.
+#[derive(Message, Serialize, Deserialize)]
+#[rtype(result = "Result<Measured, BenchmarkError>")]
+pub struct Measure {
+    /// The kernel.
+    pub binary: Binary,
+    /// How much it may take.
+    pub timing: Timing,
+}
+
+/// A measurement and what it cost.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Measured {
+    /// What came out.
+    pub outcome: Outcome,
+    /// Seconds that it took, without the wait for the slot.
+    pub seconds: f64,
+}
+
+/// Asks what the held cores are and can do.
+#[derive(Message, Serialize, Deserialize)]
+#[rtype(result = "Result<Machine, BenchmarkError>")]
+pub struct Describe;
+
+/// The cores that a benchmark measures on.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Machine {
+    /// The node's name.
+    pub node: String,
+    /// CPU model and cores: measurements compare within one class.
+    pub class: String,
+    /// The held cores.
+    pub cores: Vec<u32>,
+    /// How well they are fenced off.
+    pub isolation: Isolation,
+    /// Their measured peak in GFLOPS (fused multiply-adds in registers).
+    pub peak_gflops: f64,
+    /// Their clock under that load, in GHz.
+    pub clock_ghz: f64,
+    /// The vendor library that rivals are measured against, if one is installed.
+    pub baseline: Option<PathBuf>,
+}
+
+/// Measures the vendor library's routine for the problem, by the same sealed measurement.
+#[derive(Clone, Message, Serialize, Deserialize)]
+#[rtype(result = "Result<Option<Measured>, BenchmarkError>")]
+pub struct MeasureBaseline {
+    /// How much it may take.
+    pub timing: Timing,
+}
+
+#[corehold::actor]
+impl Actor for Benchmark {
+    type Context = Context<Self>;
+}
+
+#[corehold::handler]
+impl Handler<Measure> for Benchmark {
+    type Result = Result<Measured, BenchmarkError>;
+
+    // Blocks its own thread on purpose: one measurement at a time is the point.
+    fn handle(&mut self, message: Measure, _: &mut Self::Context) -> Self::Result {
+        let start = std::time::Instant::now();
+        let outcome = self.measure(&message.binary, &message.timing, Vec::new())?;
+        Ok(Measured {
+            outcome,
+            seconds: start.elapsed().as_secs_f64(),
+        })
+    }
+}
+
+#[corehold::handler]
+impl Handler<Describe> for Benchmark {
+    type Result = Result<Machine, BenchmarkError>;
+
+    fn handle(&mut self, _: Describe, _: &mut Self::Context) -> Self::Result {
+        let env = corehold::current().ok_or(BenchmarkError::NoSlot)?;
+        let slot = self.slot()?;
+        let peak = self.peak(&slot)?;
+        Ok(Machine {
+            node: env.node,
+            class: env.class,
+            cores: slot.cores().iter().copied().collect(),
+            isolation: slot.isolation(),
+            peak_gflops: peak.gflops,
+            clock_ghz: peak.clock_ghz,
+            baseline: Baseline::find(),
+        })
+    }
+}
+
+#[corehold::handler]
+impl Handler<MeasureBaseline> for Benchmark {
+    type Result = Result<Option<Measured>, BenchmarkError>;
+
+    fn handle(&mut self, message: MeasureBaseline, _: &mut Self::Context) -> Self::Result {
+        let start = std::time::Instant::now();
+        let Some(library) = Baseline::find() else {
+            return Ok(None);
+        };
+        let baseline = Baseline::build(&self.problem, &library)
+            .map_err(|e| BenchmarkError::Harness(e.to_string()))?;
+        let outcome = self.measure(&baseline.binary, &message.timing, vec![baseline.library])?;
+        Ok(Some(Measured {
+            outcome,
+            seconds: start.elapsed().as_secs_f64(),
+        }))
+    }
+}

@@ -1,0 +1,133 @@
+//! `corehold bench KERNEL.c`: verify and measure one kernel by hand.
+
+use std::path::PathBuf;
+use std::process::ExitCode;
+
+use clap::Args;
+use corehold::isolate::{HoldOptions, Slot, Topology, sweep_stale};
+use serde::Serialize;
+
+use super::Failure;
+use crate::kernel::sealed::{self, Budget, Shape};
+use crate::kernel::{Compiler, Kernel, Outcome, Problem, Verdict};
+use crate::verifier::judge;
+
+#[derive(Args)]
+pub(super) struct Bench {
+    /// The kernel: a C file with the problem's function
+    kernel: PathBuf,
+    /// What it solves
+    #[arg(long, default_value = "dgemm")]
+    problem: String,
+    /// The core to hold; the machine's last one if left out
+    #[arg(long)]
+    core: Option<u32>,
+    /// Leave the machine's other tasks on the held core
+    #[arg(long)]
+    no_shield: bool,
+    /// For programs
+    #[arg(long)]
+    json: bool,
+}
+
+/// What is printed with `--json`.
+#[derive(Serialize)]
+struct Report {
+    verdict: Verdict,
+    outcome: Option<Outcome>,
+    peak_gflops: Option<f64>,
+    isolation: Option<String>,
+    techniques: Vec<&'static str>,
+}
+
+impl Bench {
+    pub(super) fn run(self) -> Result<ExitCode, Failure> {
+        let problem = Problem::find(&self.problem)?;
+        let code = std::fs::read_to_string(&self.kernel)
+            .map_err(|e| format!("{}: {e}", self.kernel.display()))?;
+        let compiler = Compiler::find()?;
+        let kernel = Kernel::from_code(&problem, &code);
+        let (evaluated, binary) = judge(&problem, Ok(kernel), &compiler)?;
+        let mut report = Report {
+            verdict: evaluated.verdict,
+            outcome: None,
+            peak_gflops: None,
+            isolation: None,
+            techniques: evaluated.techniques.iter().map(|t| t.name()).collect(),
+        };
+        if let Some(binary) = binary {
+            sweep_stale()?;
+            let core = match self.core {
+                Some(core) => core,
+                None => *Topology::read()?
+                    .online()
+                    .last()
+                    .ok_or("this machine has no core")?,
+            };
+            let slot = Slot::hold(HoldOptions {
+                shield: !self.no_shield,
+                ..HoldOptions::cores([core])
+            })?;
+            let peak = sealed::measure_peak(&slot)?;
+            let shape =
+                Shape::of(&problem.timed_shape).ok_or("the problem has no shape m, n, k")?;
+            let budget = Budget {
+                min_batches: 20,
+                max_batches: 60,
+                max_seconds: 10.0,
+                ..Budget::default()
+            };
+            let outcome =
+                sealed::measure(&binary, &problem.symbol, shape, &slot, peak.gflops, &budget)?;
+            report.peak_gflops = Some(peak.gflops);
+            report.isolation = Some(format!("core {core}, {:?}", slot.isolation()));
+            report.outcome = Some(outcome);
+        }
+        let good = matches!(report.outcome, Some(Outcome::Measured(_)));
+        if self.json {
+            println!("{}", serde_json::to_string(&report)?);
+        } else {
+            print(&report);
+        }
+        Ok(if good {
+            ExitCode::SUCCESS
+        } else {
+            ExitCode::FAILURE
+        })
+    }
+}
+
+fn print(report: &Report) {
+    match &report.outcome {
+        None => println!("failed: {:?}", report.verdict),
+        Some(Outcome::Failed(verdict)) => println!("failed while it was timed: {verdict:?}"),
+        Some(Outcome::Contaminated(m)) => println!(
+            "contaminated: about {:.1} GFLOPS, but the core was not the kernel's own ({:.1} % of the time waiting)",
+            m.gflops,
+            m.contamination.run_delay * 100.0
+        ),
+        Some(Outcome::Measured(m)) => {
+            println!(
+                "{:.2} GFLOPS ({:.2} to {:.2}), {:.1} % of the measured peak of {:.1}",
+                m.gflops,
+                m.interval.0,
+                m.interval.1,
+                m.share_of_peak * 100.0,
+                report.peak_gflops.unwrap_or_default()
+            );
+            println!(
+                "{} calls in {} batches, every one verified; median {:.1} us a call, MAD {:.2} %",
+                m.calls,
+                m.batches,
+                m.median_s * 1e6,
+                m.mad_s / m.median_s * 100.0
+            );
+        }
+    }
+    if let Some(isolation) = &report.isolation {
+        println!("held: {isolation}");
+    }
+    if !report.techniques.is_empty() {
+        println!("techniques: {}", report.techniques.join(", "));
+    }
+}

@@ -1,0 +1,58 @@
+//! `corehold doctor`: what this machine can isolate, and how to get the rest.
+
+use std::collections::BTreeSet;
+use std::process::ExitCode;
+
+use corehold::isolate::{Finding, State, doctor};
+
+use super::Failure;
+use crate::benchmark::Baseline;
+use crate::kernel::Compiler;
+
+pub(super) fn run(json: bool) -> Result<ExitCode, Failure> {
+    let mut findings = doctor(&BTreeSet::new());
+    findings.push(match Compiler::find() {
+        Ok(compiler) => Finding {
+            name: "compiler".to_owned(),
+            state: State::Good,
+            effect: compiler.version().to_owned(),
+            advice: None,
+        },
+        Err(e) => Finding {
+            name: "compiler".to_owned(),
+            state: State::Missing,
+            effect: "no kernel can be verified or measured".to_owned(),
+            advice: Some(e.to_string()),
+        },
+    });
+    findings.push(match Baseline::find() {
+        Some(library) => Finding {
+            name: "openblas".to_owned(),
+            state: State::Good,
+            effect: format!("{} is measured beside the best kernel", library.display()),
+            advice: None,
+        },
+        None => Finding {
+            name: "openblas".to_owned(),
+            state: State::Weak,
+            effect: "the best kernel is compared with nothing but its rivals".to_owned(),
+            advice: Some("apt-get install libopenblas0-pthread".to_owned()),
+        },
+    });
+    if json {
+        println!("{}", serde_json::to_string(&findings)?);
+        return Ok(ExitCode::SUCCESS);
+    }
+    for finding in &findings {
+        let mark = match finding.state {
+            State::Good => "good",
+            State::Weak => "weak",
+            State::Missing => "missing",
+        };
+        println!("{mark:>8}  {:<12} {}", finding.name, finding.effect);
+        if let Some(advice) = &finding.advice {
+            println!("{:>8}  {:<12} -> {advice}", "", "");
+        }
+    }
+    Ok(ExitCode::SUCCESS)
+}

@@ -1,0 +1,94 @@
+//! The command line: one file a command. Exit codes: 0 done, 1 failed, 2 wrong use.
+
+mod bench;
+mod doctor;
+mod operate;
+mod run;
+mod summary;
+#[cfg(feature = "torch")]
+mod train;
+
+use std::path::PathBuf;
+use std::process::ExitCode;
+
+use clap::{Args, Parser, Subcommand};
+
+/// An error of a command, as it is shown.
+type Failure = Box<dyn std::error::Error>;
+
+#[derive(Parser)]
+#[command(
+    name = "corehold",
+    version,
+    about = "An actor runtime that holds CPU cores, and trains on what it measures there"
+)]
+struct Cli {
+    #[command(subcommand)]
+    command: Command,
+}
+
+#[derive(Subcommand)]
+enum Command {
+    /// Start the cluster of a file
+    Up(Which),
+    /// End it
+    Down(Which),
+    /// Show its nodes and actors
+    Status {
+        #[command(flatten)]
+        which: Which,
+        /// For programs
+        #[arg(long)]
+        json: bool,
+    },
+    /// Run a training job on the cluster
+    #[cfg(feature = "torch")]
+    Train(train::Train),
+    /// Verify and measure one kernel
+    Bench(bench::Bench),
+    /// Show what this machine can isolate, and how to get the rest
+    Doctor {
+        /// For programs
+        #[arg(long)]
+        json: bool,
+    },
+    /// Run a program of your own on the cluster, with its own actors
+    Run(run::Run),
+    /// Make the cluster's keys, if it has none
+    Keys(Which),
+    /// Print a finished run's numbers as one JSON line
+    Summary(summary::Summarise),
+}
+
+/// Which cluster.
+#[derive(Args)]
+struct Which {
+    /// The cluster's file
+    #[arg(default_value = "cluster.toml")]
+    cluster: PathBuf,
+}
+
+/// Parses the arguments and runs the command.
+pub fn main() -> ExitCode {
+    // clap ends the process by itself: 0 for --help, 2 for wrong use.
+    let cli = Cli::parse();
+    let result = match cli.command {
+        Command::Up(which) => operate::up(&which.cluster),
+        Command::Down(which) => operate::down(&which.cluster),
+        Command::Status { which, json } => operate::status(&which.cluster, json),
+        #[cfg(feature = "torch")]
+        Command::Train(train) => train.run(),
+        Command::Bench(bench) => bench.run(),
+        Command::Doctor { json } => doctor::run(json),
+        Command::Run(run) => run.run(),
+        Command::Keys(which) => operate::keys(&which.cluster),
+        Command::Summary(summarise) => summarise.run(),
+    };
+    match result {
+        Ok(code) => code,
+        Err(e) => {
+            eprintln!("error: {e}");
+            ExitCode::FAILURE
+        }
+    }
+}

@@ -1,0 +1,25 @@
+//! `corehold summary`: the numbers of a finished run.
+
+use std::path::PathBuf;
+use std::process::ExitCode;
+
+use clap::Args;
+
+use super::Failure;
+use crate::train::summary::json_line;
+
+#[derive(Args)]
+pub(super) struct Summarise {
+    /// The run's folder; the latest finished one of `runs` if left out
+    run: Option<PathBuf>,
+    /// Where runs are
+    #[arg(long, default_value = "runs")]
+    runs: PathBuf,
+}
+
+impl Summarise {
+    pub(super) fn run(self) -> Result<ExitCode, Failure> {
+        println!("{}", json_line(self.run.as_deref(), &self.runs)?);
+        Ok(ExitCode::SUCCESS)
+    }
+}

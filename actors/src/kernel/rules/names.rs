@@ -1,0 +1,88 @@
+//! The words that the rules know.
+
+/// Named nodes of the C grammar that a kernel may consist of.
+pub(super) const CONSTRUCTS: [&str; 53] = [
+    "abstract_array_declarator",
+    "abstract_pointer_declarator",
+    "argument_list",
+    "array_declarator",
+    "assignment_expression",
+    "binary_expression",
+    "break_statement",
+    "call_expression",
+    "cast_expression",
+    "comma_expression",
+    "comment",
+    "compound_statement",
+    "conditional_expression",
+    "continue_statement",
+    "declaration",
+    "do_statement",
+    "else_clause",
+    "enum_specifier",
+    "enumerator",
+    "enumerator_list",
+    "expression_statement",
+    "false",
+    "for_statement",
+    "function_declarator",
+    "function_definition",
+    "identifier",
+    "if_statement",
+    "init_declarator",
+    "initializer_list",
+    "initializer_pair",
+    "number_literal",
+    "parameter_declaration",
+    "parameter_list",
+    "parenthesized_declarator",
+    "parenthesized_expression",
+    "pointer_declarator",
+    "pointer_expression",
+    "primitive_type",
+    "return_statement",
+    "sized_type_specifier",
+    "sizeof_expression",
+    "storage_class_specifier",
+    "subscript_designator",
+    "subscript_expression",
+    "translation_unit",
+    "true",
+    "type_descriptor",
+    "type_identifier",
+    "type_qualifier",
+    "unary_expression",
+    "update_expression",
+    "variadic_parameter",
+    "while_statement",
+];
+
+/// Type qualifiers that a kernel may use.
+pub(super) const QUALIFIERS: [&str; 4] = ["const", "restrict", "volatile", "__restrict"];
+
+/// Words that a macro may not redefine.
+pub(super) const KEYWORDS: [&str; 38] = [
+    "asm", "auto", "break", "case", "char", "const", "continue", "default", "do", "double", "else",
+    "enum", "extern", "float", "for", "goto", "if", "inline", "int", "long", "omp", "register",
+    "restrict", "return", "short", "signed", "sizeof", "static", "struct", "switch", "typedef",
+    "typeof", "union", "unsigned", "void", "volatile", "while", "pragma",
+];
+
+/// Clauses of OpenMP directives.
+pub(super) const CLAUSES: [&str; 15] = [
+    "aligned",
+    "collapse",
+    "default",
+    "firstprivate",
+    "lastprivate",
+    "linear",
+    "nowait",
+    "num_threads",
+    "ordered",
+    "private",
+    "reduction",
+    "safelen",
+    "schedule",
+    "shared",
+    "simdlen",
+];

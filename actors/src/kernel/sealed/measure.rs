@@ -1,0 +1,323 @@
+//! The sealed measurement on held cores.
+
+use std::path::PathBuf;
+use std::time::{Duration, Instant};
+
+use corehold::isolate::{Isolation, Place, Slot};
+use serde::{Deserialize, Serialize};
+
+use super::Shape;
+use super::arena::{Planned, Touch};
+use super::error::{Fault, SealedError};
+use super::layout::MAX_CALLS;
+use super::peak;
+use super::priority;
+use super::session::{Batch, Order, Session};
+use super::statistics::summarise;
+use crate::kernel::{Binary, Contamination, Measurement, Outcome, Verdict};
+
+/// How much a measurement may take.
+#[derive(Clone, Debug)]
+pub struct Budget {
+    /// Clean batches wanted at least; of slow kernels (a tenth of a second in batches),
+    /// three do.
+    pub min_batches: u32,
+    /// Clean batches at most; taken only while the batches differ.
+    pub max_batches: u32,
+    /// Seconds for the whole measurement.
+    pub max_seconds: f64,
+    /// Time for one call, and for loading the library.
+    pub call_timeout: Duration,
+    /// Memory beyond the matrices, in bytes.
+    pub memory_bytes: u64,
+    /// Libraries that the kernel needs besides the C library, libm and libgomp, by full
+    /// path. **Only for kernels that are trusted**, such as the baseline (OpenBLAS): with
+    /// any, the system-call filter is wider.
+    pub trusted_libraries: Vec<PathBuf>,
+}
+
+impl Default for Budget {
+    fn default() -> Self {
+        Self {
+            min_batches: 5,
+            max_batches: 10,
+            max_seconds: 3.0,
+            call_timeout: Duration::from_secs(2),
+            memory_bytes: 256 << 20,
+            trusted_libraries: Vec::new(),
+        }
+    }
+}
+
+/// Where the wall time of one measurement went, in seconds.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct Breakdown {
+    /// Starting the child and loading the kernel.
+    pub start: f64,
+    /// The first call, which sets the length of a batch.
+    pub warm_up: f64,
+    /// Timed batches, disturbed ones too.
+    pub timed: f64,
+    /// Making inputs, freezing, thawing and checking.
+    pub referee: f64,
+    /// Ending the child.
+    pub end: f64,
+    /// Everything.
+    pub total: f64,
+}
+
+/// An outcome with what it cost and the circumstances.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Measured {
+    /// The outcome.
+    pub outcome: Outcome,
+    /// Where the time went.
+    pub breakdown: Breakdown,
+    /// How well the cores were fenced off.
+    pub isolation: Isolation,
+    /// Calls of the last batch.
+    pub calls_a_batch: u32,
+}
+
+/// A batch should last this long, so that starting it and seeing its end (some 25 us, see
+/// [`super::Peak::start_stop_s`]) cost 0.3 %; see also [`most_calls`].
+const BATCH_SECONDS: f64 = 0.008;
+/// After this much timed, three batches are enough.
+const SLOW_SECONDS: f64 = 0.1;
+const SLOW_BATCHES: usize = 3;
+/// Batches differ when their median absolute deviation is above this share of the median.
+const SPREAD: f64 = 0.02;
+/// A batch is contaminated when its thread waited for its core for more than this share
+/// of the time, and more than the few wake-ups of the referee itself can explain.
+const RUN_DELAY: f64 = 0.01;
+const RUN_DELAY_FLOOR: f64 = 60e-6;
+
+/// Measures the kernel on the slot's held cores. Blocks, for 50 to 300 ms; call it from a
+/// thread that may wait. One measurement at a time runs on a slot; others wait.
+///
+/// `peak_gflops` is the slot's [`super::measure_peak`]: a faster kernel is no record but
+/// `Failed(WrongResult)`.
+///
+/// # Errors
+/// Trouble of the harness, which says nothing about the kernel.
+pub fn measure(
+    binary: &Binary,
+    symbol: &str,
+    shape: Shape,
+    slot: &Slot,
+    peak_gflops: f64,
+    budget: &Budget,
+) -> Result<Outcome, SealedError> {
+    measure_in_detail(binary, symbol, shape, slot, peak_gflops, budget).map(|m| m.outcome)
+}
+
+/// As [`measure`], and says what it cost.
+///
+/// # Errors
+/// As [`measure`].
+pub fn measure_in_detail(
+    binary: &Binary,
+    symbol: &str,
+    shape: Shape,
+    slot: &Slot,
+    peak_gflops: f64,
+    budget: &Budget,
+) -> Result<Measured, SealedError> {
+    slot.run(|| on_slot(binary, symbol, shape, slot, peak_gflops, budget))
+}
+
+/// The measurement, on the slot's own thread.
+fn on_slot(
+    binary: &Binary,
+    symbol: &str,
+    shape: Shape,
+    slot: &Slot,
+    peak_gflops: f64,
+    budget: &Budget,
+) -> Result<Measured, SealedError> {
+    let _raised = priority::raise();
+    let begin = Instant::now();
+    let mut run = Run {
+        shape,
+        budget,
+        begin,
+        times: Times::default(),
+        breakdown: Breakdown::default(),
+        calls: 1,
+    };
+    let outcome = match run.all(binary, symbol, slot) {
+        Ok(switches) => run.times.outcome(shape, peak_gflops, switches),
+        Err(Fault::Kernel(verdict)) => Outcome::Failed(verdict),
+        Err(Fault::Harness(error)) => return Err(error),
+    };
+    let mut breakdown = run.breakdown;
+    breakdown.total = begin.elapsed().as_secs_f64();
+    Ok(Measured {
+        outcome,
+        breakdown,
+        isolation: slot.isolation(),
+        calls_a_batch: run.calls as u32,
+    })
+}
+
+/// Most calls of a batch: their matrices should fit half the last-level cache, so that
+/// kernels are compared by their own work and not by the memory behind it.
+fn most_calls(shape: Shape, cache_bytes: u64) -> usize {
+    let call = 8 * (shape.a_len() + shape.b_len() + shape.c_len()) as u64;
+    let cache = if cache_bytes == 0 {
+        16 << 20
+    } else {
+        cache_bytes
+    };
+    (cache / 2 / call.max(1)).clamp(2, MAX_CALLS as u64) as usize
+}
+
+struct Run<'a> {
+    shape: Shape,
+    budget: &'a Budget,
+    begin: Instant,
+    times: Times,
+    breakdown: Breakdown,
+    calls: usize,
+}
+
+impl Run<'_> {
+    /// Returns the involuntary switches a second of timed batches.
+    fn all(&mut self, binary: &Binary, symbol: &str, slot: &Slot) -> Result<f64, Fault> {
+        let most = most_calls(self.shape, slot.cache_bytes());
+        let order = Order {
+            kernel: Some((binary, symbol)),
+            plan: vec![
+                Planned {
+                    shape: self.shape,
+                    touch: Touch::Start
+                };
+                most
+            ],
+            cores: slot.cores(),
+            threads: slot.cores().len(),
+            memory_bytes: self.budget.memory_bytes,
+            load_timeout: self.budget.call_timeout,
+            trusted: &self.budget.trusted_libraries,
+        };
+        let mut session = Session::start(order, slot.enclosure(Place::Held)?)?;
+        self.breakdown.start = self.begin.elapsed().as_secs_f64();
+        let warm = session.batch(1, self.budget.call_timeout)?;
+        self.breakdown.warm_up = warm.seconds;
+        self.breakdown.referee += warm.referee_seconds;
+        let mut fastest = warm.seconds;
+        let switches = session.watch.involuntary_switches();
+        let mut steal = session.watch.steal_ticks();
+        while !self.enough() {
+            self.calls = ((BATCH_SECONDS / fastest).ceil() as usize).clamp(1, most);
+            let batch = session.batch(self.calls, self.budget.call_timeout * self.calls as u32)?;
+            let now = session.watch.steal_ticks();
+            self.times.add(batch, self.calls, now.saturating_sub(steal));
+            steal = now;
+            self.breakdown.timed += batch.seconds;
+            self.breakdown.referee += batch.referee_seconds;
+            fastest = fastest.min(batch.seconds / self.calls as f64);
+        }
+        let switches = session
+            .watch
+            .involuntary_switches()
+            .saturating_sub(switches);
+        let ending = Instant::now();
+        session.end();
+        self.breakdown.end = ending.elapsed().as_secs_f64();
+        Ok(switches as f64 / self.breakdown.timed.max(1e-9))
+    }
+
+    fn enough(&self) -> bool {
+        let (clean, times) = (self.times.clean.len(), &self.times);
+        let (min, max) = (
+            self.budget.min_batches.max(1) as usize,
+            self.budget.max_batches as usize,
+        );
+        let spent = self.begin.elapsed().as_secs_f64() > self.budget.max_seconds;
+        let tried = clean + times.retried as usize >= 2 * max.max(min);
+        if spent || tried || clean >= max {
+            return true;
+        }
+        if times.seconds > SLOW_SECONDS && clean >= SLOW_BATCHES.min(min) {
+            return true;
+        }
+        clean >= min && {
+            let summary = summarise(&times.clean);
+            summary.mad < SPREAD * summary.median
+        }
+    }
+}
+
+/// Seconds a call of the batches so far.
+#[derive(Default)]
+struct Times {
+    clean: Vec<f64>,
+    disturbed: Vec<f64>,
+    calls: u32,
+    seconds: f64,
+    run_delay: f64,
+    steal_ticks: u64,
+    retried: u32,
+}
+
+impl Times {
+    fn add(&mut self, batch: Batch, calls: usize, steal_ticks: u64) {
+        let waited =
+            batch.run_delay > RUN_DELAY_FLOOR && batch.run_delay > RUN_DELAY * batch.seconds;
+        let time = batch.seconds / calls as f64;
+        if waited || steal_ticks > 0 {
+            self.disturbed.push(time);
+            self.retried += 1;
+        } else {
+            self.clean.push(time);
+        }
+        self.calls += calls as u32;
+        self.seconds += batch.seconds;
+        self.run_delay += batch.run_delay;
+        self.steal_ticks += steal_ticks;
+    }
+
+    fn outcome(&self, shape: Shape, peak_gflops: f64, switches: f64) -> Outcome {
+        let enough = self.clean.len() >= SLOW_BATCHES.min(self.clean.len() + self.disturbed.len());
+        let times = if enough {
+            self.clean.clone()
+        } else {
+            [&self.clean[..], &self.disturbed].concat()
+        };
+        if times.is_empty() {
+            return Outcome::Failed(Verdict::Timeout(
+                "no batch was done within the budget".into(),
+            ));
+        }
+        let summary = summarise(&times);
+        let rate = |seconds: f64| shape.flops() / seconds * 1e-9;
+        let gflops = rate(summary.rewarded);
+        if gflops > peak::TOLERANCE * peak_gflops {
+            return Outcome::Failed(Verdict::WrongResult(format!(
+                "{gflops:.1} GFLOPS is above what the held cores can do ({peak_gflops:.1})"
+            )));
+        }
+        let measurement = Measurement {
+            gflops,
+            interval: (rate(summary.interval.1), rate(summary.interval.0)),
+            median_s: summary.median,
+            mad_s: summary.mad,
+            calls: self.calls,
+            batches: times.len() as u32,
+            share_of_peak: gflops / peak_gflops,
+            contamination: Contamination {
+                run_delay: self.run_delay / self.seconds.max(1e-9),
+                involuntary_switches: switches,
+                // A tick of /proc/stat is 10 ms.
+                steal: (self.steal_ticks as f64 * 0.01 / self.seconds.max(1e-9)).min(1.0),
+                retried: self.retried,
+            },
+        };
+        if enough {
+            Outcome::Measured(measurement)
+        } else {
+            Outcome::Contaminated(measurement)
+        }
+    }
+}

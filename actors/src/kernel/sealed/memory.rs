@@ -1,0 +1,153 @@
+//! Memory shared with the runner: sealed memfds.
+
+use std::ffi::CStr;
+use std::io;
+use std::num::NonZeroUsize;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::ptr::NonNull;
+
+use nix::fcntl::{FcntlArg, SealFlag, fcntl};
+use nix::sys::memfd::{MFdFlags, memfd_create};
+use nix::sys::mman::{MapFlags, ProtFlags, mmap, munmap};
+use nix::unistd::ftruncate;
+
+use super::error::SealedError;
+
+/// A memfd of fixed size, mapped here for reading and writing.
+#[derive(Debug)]
+pub(super) struct Shared {
+    fd: OwnedFd,
+    at: NonNull<u8>,
+    len: usize,
+}
+
+// SAFETY: the mapping belongs to the value and is only reached through its methods, whose
+// callers answer for what others do to it.
+unsafe impl Send for Shared {}
+
+impl Shared {
+    /// Makes one of `len` bytes, zero. With `read_only`, nobody else can map it for writing.
+    pub(super) fn new(name: &CStr, len: usize, read_only: bool) -> Result<Self, SealedError> {
+        let step = "make shared memory";
+        let make = || -> nix::Result<Self> {
+            let fd = memfd_create(name, MFdFlags::MFD_CLOEXEC | MFdFlags::MFD_ALLOW_SEALING)?;
+            ftruncate(&fd, len as i64)?;
+            let size = NonZeroUsize::new(len).ok_or(nix::Error::EINVAL)?;
+            let prot = ProtFlags::PROT_READ | ProtFlags::PROT_WRITE;
+            let flags = MapFlags::MAP_SHARED | MapFlags::MAP_POPULATE;
+            // SAFETY: a new mapping at an address of the kernel's choice.
+            let at = unsafe { mmap(None, size, prot, flags, &fd, 0)? }.cast();
+            let shared = Self { fd, at, len };
+            // The child must not shrink it under our feet.
+            let mut seals = SealFlag::F_SEAL_SHRINK | SealFlag::F_SEAL_GROW;
+            if read_only {
+                seals |= SealFlag::from_bits_retain(libc::F_SEAL_FUTURE_WRITE);
+            }
+            fcntl(
+                &shared.fd,
+                FcntlArg::F_ADD_SEALS(seals | SealFlag::F_SEAL_SEAL),
+            )?;
+            Ok(shared)
+        };
+        make().map_err(|e| SealedError::System {
+            step,
+            source: e.into(),
+        })
+    }
+
+    /// The doubles at byte `offset`.
+    ///
+    /// # Safety
+    /// Nobody else may write them while the slice lives: the child is frozen, or the memory
+    /// is not writable for it.
+    pub(super) unsafe fn doubles(&self, offset: usize, len: usize) -> &[f64] {
+        assert!(
+            offset.is_multiple_of(8) && offset + 8 * len <= self.len,
+            "inside the mapping"
+        );
+        // SAFETY: inside the mapping and aligned (asserted); any bits are an f64; the caller
+        // answers for other writers.
+        unsafe { std::slice::from_raw_parts(self.at.as_ptr().add(offset).cast(), len) }
+    }
+
+    /// The doubles at byte `offset`, for writing.
+    ///
+    /// # Safety
+    /// Nobody else may read or write them while the slice lives: the child is frozen, and
+    /// the caller makes no two slices that overlap.
+    #[allow(
+        clippy::mut_from_ref,
+        reason = "the memory is shared with another process in any case"
+    )]
+    pub(super) unsafe fn doubles_mut(&self, offset: usize, len: usize) -> &mut [f64] {
+        assert!(
+            offset.is_multiple_of(8) && offset + 8 * len <= self.len,
+            "inside the mapping"
+        );
+        // SAFETY: as in `doubles`; the caller answers for aliases.
+        unsafe { std::slice::from_raw_parts_mut(self.at.as_ptr().add(offset).cast(), len) }
+    }
+
+    /// Reads one double that the child may be writing.
+    pub(super) fn peek(&self, offset: usize) -> u64 {
+        assert!(
+            offset.is_multiple_of(8) && offset + 8 <= self.len,
+            "inside the mapping"
+        );
+        // SAFETY: inside the mapping and aligned; volatile, for another process may write it.
+        unsafe { self.at.as_ptr().add(offset).cast::<u64>().read_volatile() }
+    }
+
+    /// Writes one double that the child may be reading.
+    pub(super) fn poke(&self, offset: usize, value: f64) {
+        assert!(
+            offset.is_multiple_of(8) && offset + 8 <= self.len,
+            "inside the mapping"
+        );
+        // SAFETY: inside the mapping and aligned; volatile, for another process may read it.
+        unsafe {
+            self.at
+                .as_ptr()
+                .add(offset)
+                .cast::<f64>()
+                .write_volatile(value)
+        }
+    }
+
+    /// The start of the mapping as a `T`.
+    pub(super) fn start<T>(&self) -> *mut T {
+        assert!(size_of::<T>() <= self.len, "inside the mapping");
+        self.at.as_ptr().cast()
+    }
+}
+
+impl AsFd for Shared {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.fd.as_fd()
+    }
+}
+
+impl Drop for Shared {
+    fn drop(&mut self) {
+        // SAFETY: our own mapping, and no slice of it outlives `self`.
+        let _ = unsafe { munmap(self.at.cast(), self.len) };
+    }
+}
+
+/// A memfd holding `bytes`, that nobody can change any more.
+pub(super) fn sealed_file(name: &CStr, bytes: &[u8]) -> Result<OwnedFd, SealedError> {
+    let make = || -> io::Result<OwnedFd> {
+        let fd = memfd_create(name, MFdFlags::MFD_CLOEXEC | MFdFlags::MFD_ALLOW_SEALING)?;
+        let mut done = 0;
+        while done < bytes.len() {
+            done += nix::sys::uio::pwrite(&fd, &bytes[done..], done as i64)?;
+        }
+        let seals = SealFlag::F_SEAL_SHRINK
+            | SealFlag::F_SEAL_GROW
+            | SealFlag::F_SEAL_WRITE
+            | SealFlag::F_SEAL_SEAL;
+        fcntl(&fd, FcntlArg::F_ADD_SEALS(seals))?;
+        Ok(fd)
+    };
+    make().map_err(SealedError::system("write a file in memory"))
+}

@@ -1,0 +1,143 @@
+//! The C library, as much of it as the runner calls. Numbers are those of Linux on x86-64
+//! and aarch64, where they agree.
+
+use core::ffi::{c_char, c_int, c_long, c_uint, c_ulong, c_void};
+use core::ptr;
+
+use crate::layout::Piece;
+
+pub const RTLD_NOW: c_int = 2;
+pub const RTLD_GLOBAL: c_int = 0x100;
+pub const MS_RDONLY: c_ulong = 1;
+pub const MS_NOSUID: c_ulong = 2;
+pub const MS_NODEV: c_ulong = 4;
+pub const MS_REMOUNT: c_ulong = 32;
+pub const MS_REC: c_ulong = 0x4000;
+pub const MS_PRIVATE: c_ulong = 1 << 18;
+pub const O_WRONLY_CREAT_EXCL: c_int = 0o1 | 0o100 | 0o200;
+pub const RLIMIT_FSIZE: c_int = 1;
+pub const RLIMIT_CORE: c_int = 4;
+pub const RLIMIT_NPROC: c_int = 6;
+pub const RLIMIT_NOFILE: c_int = 7;
+pub const RLIMIT_MEMLOCK: c_int = 8;
+pub const RLIMIT_AS: c_int = 9;
+pub const RLIMIT_MSGQUEUE: c_int = 12;
+pub const PR_SET_PDEATHSIG: c_int = 1;
+pub const PR_SET_TSC: c_int = 26;
+pub const PR_TSC_SIGSEGV: c_ulong = 2;
+pub const PR_SET_NO_NEW_PRIVS: c_int = 38;
+pub const PR_SET_MDWE: c_int = 65;
+pub const PR_MDWE_REFUSE_EXEC_GAIN: c_ulong = 1;
+const PROT_NONE: c_int = 0;
+const PROT_READ: c_int = 1;
+const PROT_WRITE: c_int = 2;
+const MAP_SHARED: c_int = 1;
+const MAP_PRIVATE: c_int = 2;
+const MAP_FIXED: c_int = 0x10;
+const MAP_ANONYMOUS: c_int = 0x20;
+const MAP_NORESERVE: c_int = 0x4000;
+const MAP_POPULATE: c_int = 0x8000;
+const PR_SET_SECCOMP: c_int = 22;
+const SECCOMP_MODE_FILTER: c_ulong = 2;
+
+unsafe extern "C" {
+    pub fn dlopen(path: *const c_char, flags: c_int) -> *mut c_void;
+    pub fn dlsym(library: *mut c_void, symbol: *const c_char) -> *mut c_void;
+    pub fn _exit(code: c_int) -> !;
+    pub fn write(fd: c_int, from: *const c_void, len: usize) -> isize;
+    pub fn close(fd: c_int) -> c_int;
+    pub fn open(path: *const c_char, flags: c_int, mode: c_uint) -> c_int;
+    pub fn sendfile(to: c_int, from: c_int, offset: *mut c_long, len: usize) -> isize;
+    pub fn mount(
+        from: *const c_char,
+        at: *const c_char,
+        kind: *const c_char,
+        flags: c_ulong,
+        data: *const c_void,
+    ) -> c_int;
+    pub fn chdir(path: *const c_char) -> c_int;
+    pub fn chroot(path: *const c_char) -> c_int;
+    pub fn setrlimit(resource: c_int, both: *const c_ulong) -> c_int;
+    pub fn setgroups(count: usize, groups: *const c_uint) -> c_int;
+    pub fn setresgid(r: c_uint, e: c_uint, s: c_uint) -> c_int;
+    pub fn setresuid(r: c_uint, e: c_uint, s: c_uint) -> c_int;
+    pub fn prctl(what: c_int, a: c_ulong, b: c_ulong, c: c_ulong, d: c_ulong) -> c_int;
+    fn mmap(
+        at: *mut c_void,
+        len: usize,
+        prot: c_int,
+        flags: c_int,
+        fd: c_int,
+        offset: c_long,
+    ) -> *mut c_void;
+}
+
+/// Ends the process; the code tells the step that failed.
+pub fn die(code: c_int) -> ! {
+    // SAFETY: takes an integer and never returns.
+    unsafe { _exit(code) }
+}
+
+fn mapped(at: *mut c_void) -> *mut u8 {
+    if at as isize == -1 {
+        die(9);
+    }
+    at.cast()
+}
+
+/// Maps the start of a file.
+pub unsafe fn map_shared(fd: c_int, len: usize, writable: bool) -> *mut u8 {
+    let prot = if writable {
+        PROT_READ | PROT_WRITE
+    } else {
+        PROT_READ
+    };
+    mapped(unsafe { mmap(ptr::null_mut(), len, prot, MAP_SHARED | MAP_POPULATE, fd, 0) })
+}
+
+/// Reserves addresses whose use traps.
+pub unsafe fn reserve(len: usize) -> *mut u8 {
+    let flags = MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE;
+    mapped(unsafe { mmap(ptr::null_mut(), len.max(1), PROT_NONE, flags, -1, 0) })
+}
+
+/// Maps a piece of a file over reserved addresses, its pages at hand.
+pub unsafe fn map_at(at: *mut u8, piece: &Piece, fd: c_int) {
+    let prot = if piece.writable == 1 {
+        PROT_READ | PROT_WRITE
+    } else {
+        PROT_READ
+    };
+    let flags = MAP_SHARED | MAP_FIXED | MAP_POPULATE;
+    mapped(unsafe {
+        mmap(
+            at.cast(),
+            piece.len as usize,
+            prot,
+            flags,
+            fd,
+            piece.file as c_long,
+        )
+    });
+}
+
+/// Address space of the program and its libraries themselves (stack, heap arenas, the
+/// loader), on top of which the kernel's own limit counts.
+pub fn mapped_bytes_allowance() -> u64 {
+    96 << 20
+}
+
+/// Installs a system-call filter. Each entry is a `struct sock_filter` as an integer.
+pub unsafe fn filter(program: &[u64], len: u64) -> bool {
+    #[repr(C)]
+    struct Program {
+        len: u16,
+        at: *const u64,
+    }
+    let program = Program {
+        len: len as u16,
+        at: program.as_ptr(),
+    };
+    let at = ptr::from_ref(&program) as c_ulong;
+    unsafe { prctl(PR_SET_SECCOMP, SECCOMP_MODE_FILTER, at, 0, 0) == 0 }
+}

@@ -1,0 +1,422 @@
+//! One child under the referee: started, told, timed, frozen, checked.
+
+use std::collections::BTreeSet;
+use std::ffi::{CStr, CString};
+use std::os::fd::{AsFd, OwnedFd};
+use std::path::PathBuf;
+use std::sync::OnceLock;
+use std::sync::atomic::Ordering;
+use std::time::{Duration, Instant};
+
+use corehold::isolate::{Child, Enclosure, Sandbox};
+use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
+use nix::sys::eventfd::{EfdFlags, EventFd};
+use rand::RngExt;
+
+use super::arena::{Arena, Planned};
+use super::error::{Fault, SealedError, verdict_of};
+use super::filter::{Allowed, filters};
+use super::inputs::{Grid, Secret, fill};
+use super::layout::{Control, MAX_LIBRARIES, MAX_TEXT, PING, RUN, Report};
+use super::memory::{Shared, sealed_file};
+use super::watch::Watch;
+use crate::kernel::{Binary, Verdict};
+
+/// The runner, built by build.rs.
+static RUNNER: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/runner"));
+
+/// How long the trusted part of the runner may take. Generous: it is milliseconds, but the
+/// machine may be busy.
+const PATIENCE: Duration = Duration::from_secs(10);
+/// Elements of the results noted at "done" and compared after the freeze.
+const NOTED: usize = 64;
+/// Address space that one more thread of the C library takes (stack and arena).
+const THREAD_BYTES: u64 = 160 << 20;
+
+/// What a session runs.
+pub(super) struct Order<'a> {
+    /// `None`: no kernel, only the runner's own loops.
+    pub kernel: Option<(&'a Binary, &'a str)>,
+    pub plan: Vec<Planned>,
+    pub cores: &'a BTreeSet<u32>,
+    /// Threads the kernel may have, OpenMP's among them.
+    pub threads: usize,
+    pub memory_bytes: u64,
+    pub load_timeout: Duration,
+    /// Libraries to load before the kernel, which is then trusted.
+    pub trusted: &'a [PathBuf],
+}
+
+/// One child with its shared memory.
+pub(super) struct Session {
+    child: Child,
+    control: Shared,
+    event: EventFd,
+    arena: Option<Arena>,
+    grids: Vec<Grid>,
+    number: u64,
+    pub watch: Watch,
+}
+
+/// What the clock said of one batch.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Batch {
+    pub seconds: f64,
+    /// Seconds runnable but not running.
+    pub run_delay: f64,
+    /// Seconds the referee spent on inputs and checks.
+    pub referee_seconds: f64,
+}
+
+impl Session {
+    /// Starts the child and loads the kernel; returns with the child frozen.
+    pub(super) fn start(order: Order<'_>, enclosure: Enclosure) -> Result<Self, Fault> {
+        let grids = order
+            .plan
+            .iter()
+            .map(|p| Grid::of(p.shape))
+            .collect::<Result<_, _>>()?;
+        let arena = Arena::take(order.plan.clone())?;
+        let control = Shared::new(c"corehold-control", size_of::<Control>(), true)?;
+        // SAFETY: the mapping is ours, zeroed, page-aligned and as large as Control; no
+        // child has it yet.
+        write_control(unsafe { &mut *control.start::<Control>() }, &order, &arena)?;
+        let event =
+            EventFd::from_value_and_flags(0, EfdFlags::EFD_CLOEXEC | EfdFlags::EFD_SEMAPHORE)
+                .map_err(|e| SealedError::System {
+                    step: "make an eventfd",
+                    source: e.into(),
+                })?;
+        let nothing: &[u8] = &[];
+        let kernel = sealed_file(
+            c"corehold-kernel",
+            order.kernel.map_or(nothing, |(b, _)| &b.bytes),
+        )?;
+        let env = environment(order.threads);
+        let env: Vec<&CStr> = env.iter().map(CString::as_c_str).collect();
+        let fds = [
+            control.as_fd(),
+            event.as_fd(),
+            arena.inputs.as_fd(),
+            arena.outputs.as_fd(),
+            kernel.as_fd(),
+        ];
+        let sandbox = Sandbox {
+            program: runner()?.as_fd(),
+            args: &[c"corehold-runner"],
+            env: &env,
+            fds: &fds,
+            cores: order.cores,
+            limits: &[],
+        };
+        let child = sandbox.spawn(enclosure)?;
+        let watch = Watch::of(child.pid(), order.cores);
+        let mut session = Self {
+            child,
+            control,
+            event,
+            arena: Some(arena),
+            grids,
+            number: 0,
+            watch,
+        };
+        session
+            .wait_event(PATIENCE, "")
+            .map_err(|fault| match fault {
+                Fault::Kernel(verdict) => Fault::Harness(SealedError::Runner {
+                    how: format!("{verdict:?}"),
+                }),
+                harness => harness,
+            })?;
+        session.wait_event(order.load_timeout, "while it was loaded")?;
+        session.child.enclosure().freeze()?;
+        Ok(session)
+    }
+
+    /// Runs the first `count` calls of the plan as one batch and checks each. The child is
+    /// frozen before and after.
+    pub(super) fn batch(&mut self, count: usize, timeout: Duration) -> Result<Batch, Fault> {
+        let begin = Instant::now();
+        let secrets = self.fill(count);
+        // SAFETY: the child only reads the control page, and is frozen.
+        unsafe { (*self.control.start::<Control>()).call_count = count as u64 };
+        self.child.enclosure().thaw()?;
+        self.tell(PING);
+        self.wait_event(PATIENCE, "before its first call")?;
+        let delay = self.watch.run_delay_ns();
+        let start = Instant::now();
+        self.reveal(&secrets);
+        self.tell(RUN);
+        let end = self
+            .wait_event(timeout, "")
+            .map_err(|fault| self.name_call(fault, count))?;
+        let delay = self.watch.run_delay_ns().saturating_sub(delay);
+        let noted = self.note(count);
+        self.child.enclosure().freeze()?;
+        self.verify(&secrets, &noted)?;
+        let seconds = (end - start).as_secs_f64();
+        let referee_seconds = (begin.elapsed().as_secs_f64() - seconds).max(0.0);
+        Ok(Batch {
+            seconds,
+            run_delay: delay as f64 * 1e-9,
+            referee_seconds,
+        })
+    }
+
+    /// Runs one of the runner's own loops and returns its seconds. The child is frozen
+    /// before and after.
+    pub(super) fn own_loop(&mut self, what: u64, repeat: u64) -> Result<f64, Fault> {
+        // SAFETY: the child only reads the control page, and is frozen.
+        unsafe { (*self.control.start::<Control>()).repeat = repeat };
+        self.child.enclosure().thaw()?;
+        self.tell(PING);
+        self.wait_event(PATIENCE, "")?;
+        let start = Instant::now();
+        self.tell(what);
+        let end = self.wait_event(PATIENCE, "")?;
+        self.child.enclosure().freeze()?;
+        Ok((end - start).as_secs_f64())
+    }
+
+    /// Flops of one round of the runner's FMA loop, as it reported.
+    pub(super) fn reported_flops(&self) -> u64 {
+        self.report().flops.load(Ordering::Relaxed)
+    }
+
+    /// Kills the child; its memory may then serve the next session.
+    pub(super) fn end(mut self) {
+        self.child.kill();
+        if let Some(arena) = self.arena.take() {
+            arena.give_back();
+        }
+    }
+
+    fn arena(&self) -> &Arena {
+        self.arena
+            .as_ref()
+            .expect("taken only by end(), which consumes the session")
+    }
+
+    fn report(&self) -> &Report {
+        // SAFETY: the first page of the outputs, which lives as long as the arena; atomics
+        // may be written by the child at any time.
+        unsafe { &*self.arena().outputs.start::<Report>() }
+    }
+
+    fn fill(&self, count: usize) -> Vec<Secret> {
+        let arena = self.arena();
+        let of_call = |i: usize| {
+            let (shape, at) = (arena.plan[i].shape, arena.offsets[i]);
+            // SAFETY: the child is frozen; the three pieces are apart, and each call's too.
+            let (a, b, c) = unsafe {
+                (
+                    arena.inputs.doubles_mut(at.a, shape.a_len()),
+                    arena.inputs.doubles_mut(at.b, shape.b_len()),
+                    arena.outputs.doubles_mut(at.c, shape.c_len()),
+                )
+            };
+            fill(shape, self.grids[i], a, b, c)
+        };
+        (0..count).map(of_call).collect()
+    }
+
+    /// Puts the true values of the late elements in place.
+    fn reveal(&self, secrets: &[Secret]) {
+        let arena = self.arena();
+        for (secret, at) in secrets.iter().zip(&arena.offsets) {
+            let base = if secret.late.in_a { at.a } else { at.b };
+            arena
+                .inputs
+                .poke(base + 8 * secret.late.index, secret.late.value);
+        }
+    }
+
+    /// Notes random elements of the results, by their place in the outputs.
+    fn note(&self, count: usize) -> Vec<(usize, u64)> {
+        let arena = self.arena();
+        let mut rng = rand::rng();
+        let one = |_| {
+            let i = rng.random_range(0..count);
+            let at = arena.offsets[i].c + 8 * rng.random_range(0..arena.plan[i].shape.c_len());
+            (at, arena.outputs.peek(at))
+        };
+        (0..NOTED).map(one).collect()
+    }
+
+    fn verify(&self, secrets: &[Secret], noted: &[(usize, u64)]) -> Result<(), Fault> {
+        let arena = self.arena();
+        let wrong = |text: String| Err(Fault::Kernel(Verdict::WrongResult(text)));
+        if noted
+            .iter()
+            .any(|(at, value)| arena.outputs.peek(*at) != *value)
+        {
+            return wrong("it went on writing its result after it had said it was done".into());
+        }
+        for (i, secret) in secrets.iter().enumerate() {
+            let shape = arena.plan[i].shape;
+            // SAFETY: the child is frozen, so nobody writes.
+            let c = unsafe { arena.outputs.doubles(arena.offsets[i].c, shape.c_len()) };
+            if let Err(row) = secret.verify(shape, c) {
+                return wrong(format!(
+                    "row {row} of C is wrong for m={} n={} k={} (call {} of {})",
+                    shape.m,
+                    shape.n,
+                    shape.k,
+                    i + 1,
+                    secrets.len()
+                ));
+            }
+        }
+        Ok(())
+    }
+
+    fn tell(&mut self, what: u64) {
+        self.number += 1;
+        // SAFETY: the control page lives as long as `self`; the field is atomic.
+        unsafe {
+            (*self.control.start::<Control>())
+                .command
+                .store(self.number << 8 | what, Ordering::Release)
+        };
+    }
+
+    /// Waits until the child says done or ends, and returns when that was seen.
+    fn wait_event(&mut self, timeout: Duration, when: &str) -> Result<Instant, Fault> {
+        let deadline = Instant::now() + timeout;
+        loop {
+            let left = deadline.saturating_duration_since(Instant::now());
+            let millis = PollTimeout::try_from(left.as_millis() + 1).unwrap_or(PollTimeout::MAX);
+            let mut fds = [
+                PollFd::new(self.event.as_fd(), PollFlags::POLLIN),
+                PollFd::new(self.child.pidfd(), PollFlags::POLLIN),
+            ];
+            let ready = poll(&mut fds, millis);
+            let now = Instant::now();
+            let readable = |fd: &PollFd<'_>| fd.any().unwrap_or(false);
+            match ready {
+                Ok(_) if readable(&fds[0]) => {
+                    let _ = self.event.read();
+                    return Ok(now);
+                }
+                Ok(_) if readable(&fds[1]) => {
+                    let ended = self.child.wait(PATIENCE);
+                    let verdict = ended.map(|ended| verdict_of(ended, when));
+                    let lost = || Verdict::RuntimeError(format!("it ended {when}"));
+                    return Err(Fault::Kernel(verdict.unwrap_or_else(lost)));
+                }
+                Ok(_) if left.is_zero() => {
+                    let text = format!("not done after {:.1} s {when}", timeout.as_secs_f64());
+                    return Err(Fault::Kernel(Verdict::Timeout(text)));
+                }
+                // Interrupted by a signal, or woken a little early.
+                Ok(_) | Err(nix::Error::EINTR) => {}
+                Err(e) => {
+                    let source = e.into();
+                    return Err(SealedError::System {
+                        step: "wait for the child",
+                        source,
+                    }
+                    .into());
+                }
+            }
+        }
+    }
+
+    /// Adds to a fault in which call it happened, as far as the child told.
+    fn name_call(&self, fault: Fault, count: usize) -> Fault {
+        let i = (self.report().call.load(Ordering::Relaxed) as usize).min(count - 1);
+        let shape = self.arena().plan[i].shape;
+        let at = format!("in a call with m={} n={} k={}", shape.m, shape.n, shape.k);
+        let add = |text: String| format!("{} {at}", text.trim_end());
+        match fault {
+            Fault::Kernel(Verdict::RuntimeError(text)) => {
+                Fault::Kernel(Verdict::RuntimeError(add(text)))
+            }
+            Fault::Kernel(Verdict::Timeout(text)) => Fault::Kernel(Verdict::Timeout(add(text))),
+            other => other,
+        }
+    }
+}
+
+/// The runner as an executable file in memory, made once.
+fn runner() -> Result<&'static OwnedFd, SealedError> {
+    static FILE: OnceLock<OwnedFd> = OnceLock::new();
+    if let Some(file) = FILE.get() {
+        return Ok(file);
+    }
+    let made = sealed_file(c"corehold-runner", RUNNER)?;
+    Ok(FILE.get_or_init(|| made))
+}
+
+/// As many threads as are allowed.
+fn environment(threads: usize) -> Vec<CString> {
+    [
+        format!("OMP_NUM_THREADS={threads}"),
+        format!("OMP_THREAD_LIMIT={threads}"),
+        "OMP_DYNAMIC=false".to_owned(),
+        format!("OPENBLAS_NUM_THREADS={threads}"),
+    ]
+    .into_iter()
+    .filter_map(|text| CString::new(text).ok())
+    .collect()
+}
+
+fn write_control(
+    control: &mut Control,
+    order: &Order<'_>,
+    arena: &Arena,
+) -> Result<(), SealedError> {
+    let threads = order.threads;
+    let trusted = !order.trusted.is_empty();
+    let filters = filters(Allowed {
+        threads: threads > 1,
+        trusted,
+    })?;
+    for (i, filter) in [&filters.load, &filters.no_clone3, &filters.run]
+        .into_iter()
+        .enumerate()
+    {
+        control.filters[i][..filter.len()].copy_from_slice(filter);
+        control.filter_len[i] = filter.len() as u64;
+    }
+    control.calls[..arena.calls.len()].copy_from_slice(&arena.calls);
+    control.pieces[..arena.pieces.len()].copy_from_slice(&arena.pieces);
+    control.piece_count = arena.pieces.len() as u64;
+    control.area_len = arena.area_len as u64;
+    control.kernel_len = order.kernel.map_or(0, |(b, _)| b.bytes.len() as u64);
+    // A user id of its own for each child, so that limits counted by user are its own.
+    control.user = u64::from(rand::rng().random_range(0x7000_0000u32..0x7fff_0000));
+    control.strict = u64::from(!trusted);
+    control.memory = order.memory_bytes + (threads as u64 - 1) * THREAD_BYTES;
+    control.threads = threads as u64;
+    if let Some((_, symbol)) = order.kernel {
+        text(&mut control.symbol, symbol)?;
+    }
+    let common = ["libm.so.6", "libgomp.so.1"].map(PathBuf::from);
+    let libraries: Vec<&PathBuf> = common.iter().chain(order.trusted).collect();
+    if libraries.len() > MAX_LIBRARIES {
+        return Err(SealedError::Asked(format!(
+            "at most {} trusted libraries",
+            MAX_LIBRARIES - common.len()
+        )));
+    }
+    for (to, path) in control.libraries.iter_mut().zip(&libraries) {
+        text(to, &path.to_string_lossy())?;
+    }
+    control.library_count = if order.kernel.is_some() {
+        libraries.len() as u64
+    } else {
+        0
+    };
+    Ok(())
+}
+
+fn text(to: &mut [u8; MAX_TEXT], from: &str) -> Result<(), SealedError> {
+    if from.len() >= MAX_TEXT || from.contains('\0') {
+        return Err(SealedError::Asked(format!(
+            "{from:?} is no name of a function or library"
+        )));
+    }
+    to[..from.len()].copy_from_slice(from.as_bytes());
+    Ok(())
+}

@@ -1,1 +1,0 @@
-//! Examples of corehold: see `bin`s.

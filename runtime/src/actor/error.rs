@@ -1,0 +1,95 @@
+//! Why a message got no reply, and what became of it.
+
+use std::fmt;
+use std::time::Duration;
+
+use serde::{Deserialize, Serialize};
+
+/// What became of a message that got no reply.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub enum Fate {
+    /// It never left this process.
+    NotSent,
+    /// It did not reach the actor's mailbox.
+    NotDelivered,
+    /// It reached the mailbox, or may have: the handler may have run, wholly or in part.
+    MaybeExecuted,
+}
+
+impl fmt::Display for Fate {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Fate::NotSent => "the message was not sent",
+            Fate::NotDelivered => "the message was not delivered",
+            Fate::MaybeExecuted => "the message may have been executed",
+        })
+    }
+}
+
+/// Why a message got no reply.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, thiserror::Error)]
+pub enum AskError {
+    /// The actor ended.
+    #[error("{actor} died ({cause}){}; {fate}", if *.restarting { " and is being restarted" } else { "" })]
+    ActorDied {
+        /// Its id and type.
+        actor: String,
+        /// Whether its restart policy brings it back: then asking again makes sense.
+        restarting: bool,
+        /// Its death's cause, as its node told it.
+        cause: String,
+        /// What became of the message.
+        fate: Fate,
+    },
+    /// The process or machine that hosts the actor is gone or out of reach.
+    #[error("lost the node of {actor} ({why}); {fate}")]
+    NodeLost {
+        /// The actor.
+        actor: String,
+        /// What the transport or the head said.
+        why: String,
+        /// What became of the message.
+        fate: Fate,
+    },
+    /// The time given by `.timeout()` has passed.
+    #[error("no reply from {actor} within {after:?}; {fate}")]
+    Timeout {
+        /// The actor.
+        actor: String,
+        /// The time given.
+        after: Duration,
+        /// What became of the message.
+        fate: Fate,
+    },
+    /// The runtime of this process is shutting down.
+    #[error("cancelled: this process is shutting down")]
+    Cancelled,
+    /// The message or the reply could not be turned into bytes or back.
+    #[error("{0}")]
+    Codec(String),
+    /// The actor's build has no handler for the message.
+    #[error("{actor} has no handler for {message}; put #[corehold::handler] on its impl")]
+    NoHandler {
+        /// The actor.
+        actor: String,
+        /// The message's type.
+        message: String,
+    },
+    /// The head could not be asked where the actor is.
+    #[error("cannot reach the head: {0}; is the cluster up? (`corehold status`)")]
+    HeadLost(String),
+}
+
+impl AskError {
+    /// Whether the actor may answer when asked again (it restarts, or its node may come back).
+    pub fn may_retry(&self) -> bool {
+        matches!(
+            self,
+            AskError::NodeLost { .. }
+                | AskError::ActorDied {
+                    restarting: true,
+                    ..
+                }
+        )
+    }
+}

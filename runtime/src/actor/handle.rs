@@ -1,0 +1,95 @@
+//! Handles: small, typed, `Clone`, serialisable names of actors.
+
+use std::fmt;
+use std::marker::PhantomData;
+
+use actix::Context;
+use actix::dev::ToEnvelope;
+use serde::{Deserialize, Deserializer, Serialize, Serializer};
+
+use super::ask::{Ask, Tell};
+use super::registry::{Accepts, RemoteActor, RemoteMessage};
+use crate::ids::ActorId;
+
+/// The name of an actor of type `A`, wherever it lives. It travels inside messages, follows its actor
+/// across restarts and moves, and keeps nothing alive.
+pub struct Handle<A> {
+    id: ActorId,
+    actor: PhantomData<fn() -> A>,
+}
+
+impl<A: RemoteActor> Handle<A> {
+    pub(crate) fn new(id: ActorId) -> Self {
+        Self {
+            id,
+            actor: PhantomData,
+        }
+    }
+
+    /// The actor's id.
+    pub fn id(&self) -> ActorId {
+        self.id
+    }
+
+    /// Sends `message` and waits for the reply: `handle.ask(m).await`, or with a time limit
+    /// `handle.ask(m).timeout(t).await`.
+    ///
+    /// The await includes the wait for room in the actor's mailbox. An actor in this process gets the
+    /// message itself, not a copy in bytes. What one task sends arrives in the order sent.
+    pub fn ask<M>(&self, message: M) -> Ask<A, M>
+    where
+        A: Accepts<M>,
+        M: RemoteMessage,
+        Context<A>: ToEnvelope<A, M>,
+    {
+        Ask::new(self.id, message)
+    }
+
+    /// Sends `message` and waits only for room: `handle.tell(m).await`. A failure after that is not told.
+    pub fn tell<M>(&self, message: M) -> Tell<A, M>
+    where
+        A: Accepts<M>,
+        M: RemoteMessage,
+        Context<A>: ToEnvelope<A, M>,
+    {
+        Tell::new(self.id, message)
+    }
+}
+
+impl<A> Clone for Handle<A> {
+    fn clone(&self) -> Self {
+        Self {
+            id: self.id,
+            actor: PhantomData,
+        }
+    }
+}
+
+impl<A> PartialEq for Handle<A> {
+    fn eq(&self, other: &Self) -> bool {
+        self.id == other.id
+    }
+}
+
+impl<A> Eq for Handle<A> {}
+
+impl<A: RemoteActor> fmt::Debug for Handle<A> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "Handle<{}>({})", A::TYPE_NAME, self.id)
+    }
+}
+
+impl<A> Serialize for Handle<A> {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        self.id.serialize(serializer)
+    }
+}
+
+impl<'de, A> Deserialize<'de> for Handle<A> {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        Ok(Self {
+            id: ActorId::deserialize(deserializer)?,
+            actor: PhantomData,
+        })
+    }
+}

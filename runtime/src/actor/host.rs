@@ -1,0 +1,291 @@
+//! The actors that live in this process, each on an arbiter thread of its own.
+
+use std::any::Any;
+use std::cell::RefCell;
+use std::collections::HashMap;
+use std::panic::AssertUnwindSafe;
+use std::sync::{Arc, Mutex, Once};
+
+use actix::{Actor, ActorContext as _, ActorFutureExt as _, AsyncContext as _, Context};
+use tokio::sync::{OwnedSemaphorePermit, Semaphore, mpsc, oneshot, watch};
+
+use super::registry::{self, ActorType};
+use super::spawn::Args;
+use crate::ids::ActorId;
+use crate::isolate::Slot;
+use crate::wire::decode;
+
+/// What an actor can know of itself.
+#[derive(Clone)]
+pub struct ActorEnv {
+    /// Its id.
+    pub actor: ActorId,
+    /// Which of its lives this is, from 1.
+    pub incarnation: u32,
+    /// The node that it lives on.
+    pub node: String,
+    /// The node's class: CPU model and cores. Measurements compare within one class.
+    pub class: String,
+    /// The cores that it holds, if it asked for any.
+    pub slot: Option<Arc<Slot>>,
+}
+
+thread_local! {
+    static CURRENT: RefCell<Option<ActorEnv>> = const { RefCell::new(None) };
+    static PANIC: RefCell<Option<String>> = const { RefCell::new(None) };
+}
+
+/// The actor whose thread this is; `None` on any other thread.
+pub fn current() -> Option<ActorEnv> {
+    CURRENT.with_borrow(Clone::clone)
+}
+
+/// The end of an actor's life, as its host saw it.
+#[derive(Debug)]
+pub(crate) struct Exit {
+    pub actor: ActorId,
+    pub incarnation: u32,
+    /// The panic's message; `None` where it stopped by itself or was stopped.
+    pub panic: Option<String>,
+}
+
+/// Handed to the actor's context: ends the life on request, and tells of its end however it comes.
+pub(crate) struct Birth {
+    pub capacity: usize,
+    stop: oneshot::Receiver<()>,
+    guard: ExitGuard,
+}
+
+impl Birth {
+    /// Two futures that belong to the actor's context: one ends it when told to; the other only keeps the
+    /// guard, which is dropped with the context, also when a handler panics, and so always speaks.
+    pub(crate) fn attach<A: Actor<Context = Context<A>>>(self, ctx: &mut Context<A>) {
+        let Birth { stop, guard, .. } = self;
+        let told = actix::fut::wrap_future::<_, A>(async move {
+            // The sender lives in `Hosted`; an error means that the host forgot the actor.
+            let _ = stop.await;
+        });
+        ctx.spawn(told.map(|(), _: &mut A, ctx: &mut Context<A>| ctx.stop()));
+        let kept = actix::fut::wrap_future::<_, A>(async move {
+            let _guard = guard;
+            std::future::pending::<()>().await;
+        });
+        ctx.spawn(kept);
+    }
+}
+
+struct ExitGuard {
+    actor: ActorId,
+    incarnation: u32,
+    death: watch::Sender<Option<String>>,
+    exits: mpsc::UnboundedSender<Exit>,
+}
+
+impl Drop for ExitGuard {
+    fn drop(&mut self) {
+        let panic =
+            std::thread::panicking().then(|| PANIC.take().unwrap_or_else(|| "panic".to_owned()));
+        // With it goes this thread's hold on the slot, before anybody hears that the cores are free.
+        drop(CURRENT.take());
+        let cause = panic
+            .as_ref()
+            .map_or_else(|| "it stopped".to_owned(), |p| format!("panic: {p}"));
+        self.death.send_replace(Some(cause));
+        // The receiver is gone only when the whole process ends.
+        let _ = self.exits.send(Exit {
+            actor: self.actor,
+            incarnation: self.incarnation,
+            panic,
+        });
+    }
+}
+
+/// A living actor.
+pub(crate) struct Hosted {
+    pub id: ActorId,
+    pub type_name: &'static str,
+    pub addr: Box<dyn Any + Send + Sync>,
+    pub incarnation: u32,
+    death: watch::Receiver<Option<String>>,
+    permits: Arc<Semaphore>,
+    stop: Mutex<Option<oneshot::Sender<()>>>,
+    arbiter: actix_rt::ArbiterHandle,
+}
+
+impl Hosted {
+    /// Waits for room in the mailbox: where senders feel the actor's pace.
+    pub(crate) async fn admit(&self) -> OwnedSemaphorePermit {
+        self.permits
+            .clone()
+            .acquire_owned()
+            .await
+            .expect("the semaphore is never closed")
+    }
+
+    /// Waits for the end of this life; returns its cause. For callers whose message was not answered: the life is
+    /// ending when they ask.
+    pub(crate) async fn cause_of_death(&self) -> String {
+        let mut death = self.death.clone();
+        let known = death.wait_for(Option::is_some).await;
+        known.map_or_else(
+            |_| "its thread ended".to_owned(),
+            |cause| cause.clone().unwrap_or_default(),
+        )
+    }
+
+    pub(crate) fn label(&self) -> String {
+        format!("{} ({})", self.id, self.type_name)
+    }
+}
+
+/// The actors of this process.
+pub(crate) struct Host {
+    actors: Mutex<HashMap<ActorId, Arc<Hosted>>>,
+    // Unbounded, but one message a life: bounded by the actors that the head has placed here.
+    exits: mpsc::UnboundedSender<Exit>,
+}
+
+impl Host {
+    /// A host, and where it tells of lives that ended; pass each to [`forget`](Self::forget).
+    pub(crate) fn new() -> (Self, mpsc::UnboundedReceiver<Exit>) {
+        remember_panics();
+        let (exits, receiver) = mpsc::unbounded_channel();
+        let host = Self {
+            actors: Mutex::default(),
+            exits,
+        };
+        (host, receiver)
+    }
+
+    /// The actor, if it lives here.
+    pub(crate) fn get(&self, id: ActorId) -> Option<Arc<Hosted>> {
+        let actors = self.actors.lock().expect("no panic while held");
+        let hosted = actors.get(&id).cloned();
+        hosted.filter(|h| h.death.borrow().is_none())
+    }
+
+    /// Brings an actor to life on a new arbiter thread. Call it on the actix system's thread.
+    pub(crate) async fn start(
+        &self,
+        env: ActorEnv,
+        type_name: &str,
+        args: &[u8],
+    ) -> Result<(), String> {
+        let actor_type: &'static ActorType = registry::actor_type(type_name)
+            .ok_or_else(|| format!("this build has no actor type {type_name}"))?;
+        let args: Args = decode(args).map_err(|e| e.to_string())?;
+        let capacity = args.mailbox as usize;
+        let (stop, stopped) = oneshot::channel();
+        let (died, death) = watch::channel(None);
+        let birth = Birth {
+            // Permits bound what is sent; the mailbox itself must never be the one to refuse.
+            capacity: capacity + 1,
+            stop: stopped,
+            guard: ExitGuard {
+                actor: env.actor,
+                incarnation: env.incarnation,
+                death: died,
+                exits: self.exits.clone(),
+            },
+        };
+        let (id, incarnation) = (env.actor, env.incarnation);
+        let arbiter = actix_rt::Arbiter::new();
+        let (done, started) = oneshot::channel();
+        let args = args.actor;
+        arbiter.spawn(async move {
+            CURRENT.set(Some(env));
+            let result =
+                std::panic::catch_unwind(AssertUnwindSafe(|| (actor_type.start)(&args, birth)));
+            let result = match result {
+                Ok(Ok(addr)) => Ok(addr),
+                Ok(Err(e)) => Err(e.to_string()),
+                Err(_) => Err(PANIC.take().unwrap_or_else(|| "panic".to_owned())),
+            };
+            let _ = done.send(result);
+        });
+        let started = started
+            .await
+            .unwrap_or_else(|_| Err("its thread ended at once".to_owned()));
+        let addr = match started {
+            Ok(addr) => addr,
+            Err(why) => {
+                arbiter.stop();
+                return Err(why);
+            }
+        };
+        let hosted = Arc::new(Hosted {
+            id,
+            type_name: actor_type.name,
+            addr,
+            incarnation,
+            death,
+            permits: Arc::new(Semaphore::new(capacity)),
+            stop: Mutex::new(Some(stop)),
+            arbiter: arbiter.handle(),
+        });
+        self.actors
+            .lock()
+            .expect("no panic while held")
+            .insert(id, hosted);
+        Ok(())
+    }
+
+    /// Ends a life: after the message in its hands, or with `force` as soon as its thread can be had.
+    pub(crate) fn stop(&self, id: ActorId, incarnation: u32, force: bool) {
+        let Some(hosted) = self.get(id).filter(|h| h.incarnation == incarnation) else {
+            return;
+        };
+        let stop = hosted.stop.lock().expect("no panic while held").take();
+        if let Some(stop) = stop {
+            let _ = stop.send(());
+        }
+        if force {
+            hosted.arbiter.stop();
+        }
+    }
+
+    /// Ends every actor; returns how many there are.
+    pub(crate) fn stop_all(&self) -> usize {
+        let all: Vec<_> = {
+            let actors = self.actors.lock().expect("no panic while held");
+            actors.values().map(|h| (h.id, h.incarnation)).collect()
+        };
+        for (id, incarnation) in &all {
+            self.stop(*id, *incarnation, false);
+        }
+        all.len()
+    }
+
+    /// Takes an ended life off the books.
+    pub(crate) fn forget(&self, exit: &Exit) {
+        let mut actors = self.actors.lock().expect("no panic while held");
+        if actors
+            .get(&exit.actor)
+            .is_some_and(|h| h.incarnation == exit.incarnation)
+            && let Some(hosted) = actors.remove(&exit.actor)
+        {
+            hosted.arbiter.stop();
+        }
+    }
+}
+
+// The message of a panic is only seen by the hook; the guard that reports the death runs later,
+// on the same thread, while the stack unwinds.
+fn remember_panics() {
+    static HOOK: Once = Once::new();
+    HOOK.call_once(|| {
+        let before = std::panic::take_hook();
+        std::panic::set_hook(Box::new(move |info| {
+            let text = info
+                .payload_as_str()
+                .unwrap_or("a panic with no message")
+                .to_owned();
+            let at = info
+                .location()
+                .map(|l| format!(" at {}:{}", l.file(), l.line()))
+                .unwrap_or_default();
+            PANIC.set(Some(text + &at));
+            before(info);
+        }));
+    });
+}

@@ -1,0 +1,176 @@
+//! Actor types and handlers, known to every process of one build: registered at link time.
+
+use std::any::Any;
+use std::collections::HashMap;
+use std::sync::LazyLock;
+
+use actix::dev::ToEnvelope;
+use actix::{Actor, Addr, Context, Handler, Message};
+use bytes::Bytes;
+use futures_util::future::BoxFuture;
+use serde::{Serialize, de::DeserializeOwned};
+
+use super::host::Birth;
+use crate::ids::name_hash;
+use crate::wire::{CodecError, decode, encode};
+
+/// An actix message that can travel: it and its result are serde types.
+///
+/// Implemented for every such [`Message`]; there is nothing to write.
+pub trait RemoteMessage:
+    Message<Result: Serialize + DeserializeOwned + Send + 'static>
+    + Serialize
+    + DeserializeOwned
+    + Send
+    + 'static
+{
+}
+
+impl<M> RemoteMessage for M
+where
+    M: Message + Serialize + DeserializeOwned + Send + 'static,
+    M::Result: Serialize + DeserializeOwned + Send + 'static,
+{
+}
+
+/// An actix actor that can live on any node. Implemented by `#[corehold::actor]`.
+#[diagnostic::on_unimplemented(
+    message = "`{Self}` cannot be spawned on a cluster",
+    note = "put #[corehold::actor] on `impl Actor for {Self}` and derive Serialize and Deserialize for `{Self}`"
+)]
+pub trait RemoteActor:
+    Actor<Context = Context<Self>> + Serialize + DeserializeOwned + Unpin
+{
+    /// The name that the type has on the wire and in `corehold status`.
+    const TYPE_NAME: &'static str;
+}
+
+/// `Self` handles `M` when it comes from another process. Implemented by `#[corehold::handler]`.
+#[diagnostic::on_unimplemented(
+    message = "`{Self}` does not receive `{M}` from other processes",
+    note = "put #[corehold::handler] on `impl Handler<{M}> for {Self}`"
+)]
+pub trait Accepts<M: RemoteMessage>: RemoteActor + Handler<M> {}
+
+/// A registered actor type. Made by `#[corehold::actor]`.
+pub struct ActorType {
+    pub(crate) name: &'static str,
+    pub(crate) start: StartFn,
+}
+
+/// Runs on the actor's own thread; gives the actor's `Addr` back.
+pub(crate) type StartFn = fn(&[u8], Birth) -> Result<Box<dyn Any + Send + Sync>, CodecError>;
+
+impl ActorType {
+    /// The registration of `A`.
+    pub const fn of<A: RemoteActor>() -> Self {
+        Self {
+            name: A::TYPE_NAME,
+            start: start::<A>,
+        }
+    }
+}
+
+inventory::collect!(ActorType);
+
+/// A registered handler. Made by `#[corehold::handler]`.
+pub struct Method {
+    actor: &'static str,
+    message: fn() -> &'static str,
+    dispatch: Dispatch,
+}
+
+pub(crate) type Reply = BoxFuture<'static, Result<Bytes, Failure>>;
+pub(crate) type Dispatch = fn(&(dyn Any + Send + Sync), &[u8]) -> Result<Reply, Failure>;
+
+/// Why the callee's side has no reply.
+pub(crate) enum Failure {
+    /// The actor ended before it replied.
+    Died,
+    /// The bytes were not the message, or the reply would not become bytes.
+    Codec(String),
+}
+
+impl Method {
+    /// The registration of `A`'s handler for `M`.
+    pub const fn of<A, M>() -> Self
+    where
+        A: Accepts<M>,
+        M: RemoteMessage,
+        Context<A>: ToEnvelope<A, M>,
+    {
+        Self {
+            actor: A::TYPE_NAME,
+            message: std::any::type_name::<M>,
+            dispatch: dispatch::<A, M>,
+        }
+    }
+}
+
+inventory::collect!(Method);
+
+fn start<A: RemoteActor>(
+    args: &[u8],
+    birth: Birth,
+) -> Result<Box<dyn Any + Send + Sync>, CodecError> {
+    let actor: A = decode(args)?;
+    let addr = A::create(|ctx| {
+        ctx.set_mailbox_capacity(birth.capacity);
+        birth.attach(ctx);
+        actor
+    });
+    Ok(Box::new(addr))
+}
+
+fn dispatch<A, M>(addr: &(dyn Any + Send + Sync), payload: &[u8]) -> Result<Reply, Failure>
+where
+    A: Accepts<M>,
+    M: RemoteMessage,
+    Context<A>: ToEnvelope<A, M>,
+{
+    let addr = addr
+        .downcast_ref::<Addr<A>>()
+        .expect("methods are looked up by the actor's own type");
+    let message: M = decode(payload).map_err(|e| Failure::Codec(e.to_string()))?;
+    // The message enters the mailbox here, not at the first poll: this keeps a lane's order.
+    let request = addr.send(message);
+    Ok(Box::pin(async move {
+        let result = request.await.map_err(|_| Failure::Died)?;
+        encode(&result)
+            .map(Bytes::from)
+            .map_err(|e| Failure::Codec(e.to_string()))
+    }))
+}
+
+/// What this build can host, sorted.
+pub fn type_names() -> Vec<String> {
+    let mut names: Vec<String> = TYPES.keys().map(|n| (*n).to_owned()).collect();
+    names.sort_unstable();
+    names
+}
+
+pub(crate) fn actor_type(name: &str) -> Option<&'static ActorType> {
+    TYPES.get(name).copied()
+}
+
+pub(crate) fn method(actor: &'static str, message: u64) -> Option<Dispatch> {
+    METHODS.get(&(actor, message)).copied()
+}
+
+pub(crate) fn message_hash<M: RemoteMessage>() -> u64 {
+    name_hash(std::any::type_name::<M>())
+}
+
+static TYPES: LazyLock<HashMap<&'static str, &'static ActorType>> = LazyLock::new(|| {
+    inventory::iter::<ActorType>
+        .into_iter()
+        .map(|t| (t.name, t))
+        .collect()
+});
+
+static METHODS: LazyLock<HashMap<(&'static str, u64), Dispatch>> = LazyLock::new(|| {
+    inventory::iter::<Method>
+        .into_iter()
+        .map(|m| ((m.actor, name_hash((m.message)())), m.dispatch))
+        .collect()
+});

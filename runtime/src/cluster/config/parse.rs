@@ -1,0 +1,251 @@
+//! From TOML to [`ClusterConfig`]: what each key means and its default.
+
+use std::collections::BTreeMap;
+use std::net::SocketAddr;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use toml::de::DeTable;
+
+use super::error::{ConfigError, ConfigErrorKind};
+use super::read::{Source, Table, Value};
+use super::{ClusterConfig, Host, NodeConfig, Places, PoolConfig, Position};
+
+type Result<T> = std::result::Result<T, ConfigError>;
+
+const TOP: &[&str] = &["cluster", "node", "pool"];
+const CLUSTER: &[&str] = &["name", "listen", "state"];
+const NODE: &[&str] = &[
+    "name",
+    "host",
+    "labels",
+    "cores",
+    "held",
+    "shield",
+    "memory",
+    "resources",
+    "listen",
+];
+const POOL: &[&str] = &["min", "max", "target_queue", "idle_s"];
+
+/// The highest number of a core that Linux can have (`CONFIG_NR_CPUS` of x86-64 is at most 8192).
+const MOST_CORES: u32 = 8191;
+
+pub(super) fn parse(text: &str, origin: &Path) -> Result<ClusterConfig> {
+    let source = Source { origin, text };
+    let root = DeTable::parse(text).map_err(|error| {
+        let at = error.span().map(|span| source.position(span.start));
+        source.error(at, ConfigErrorKind::Syntax(error.message().to_owned()))
+    })?;
+    let start = Position { line: 1, column: 1 };
+    let top = Table::new(&source, "the file".to_owned(), start, root.get_ref(), TOP)?;
+    let folder = origin.parent().unwrap_or(Path::new(""));
+    let mut config = ClusterConfig {
+        origin: origin.to_owned(),
+        name: "default".to_owned(),
+        listen: SocketAddr::from(([127, 0, 0, 1], 7420)),
+        state: folder.join(".corehold"),
+        nodes: Vec::new(),
+        pools: BTreeMap::new(),
+    };
+    if let Some(value) = top.get("cluster") {
+        let cluster = value.table("[cluster]".to_owned(), CLUSTER)?;
+        if let Some(name) = cluster.get("name") {
+            config.name = valid_name(&name, name.text()?, "a cluster's name")?;
+        }
+        if let Some(listen) = cluster.get("listen") {
+            config.listen = address(&listen)?;
+        }
+        if let Some(state) = cluster.get("state") {
+            config.state = folder.join(PathBuf::from(state.text()?));
+        }
+    }
+    if let Some(nodes) = top.get("node") {
+        for value in nodes.list("a list of tables; write [[node]], not [node]")? {
+            config.nodes.push(node(&value)?);
+        }
+    }
+    if let Some(pools) = top.get("pool") {
+        for value in pools.table("[pool]".to_owned(), &[])?.iter() {
+            let name = valid_name(&value, value.key, "a pool's name")?;
+            config.pools.insert(name, pool(&value)?);
+        }
+    }
+    Ok(config)
+}
+
+fn node(value: &Value<'_>) -> Result<NodeConfig> {
+    let table = value.table("[[node]]".to_owned(), NODE)?;
+    let name = table.require("name", "name = \"bench\"")?;
+    let mut places = Places {
+        name: name.at,
+        host: name.at,
+        ..Places::default()
+    };
+    let host = match table.get("host") {
+        None => Host::Local,
+        Some(value) => {
+            places.host = value.at;
+            host(&value)?
+        }
+    };
+    let cores = table
+        .get("cores")
+        .map(|value| core_list(&value, "cores", &mut places.cores))
+        .transpose()?;
+    let held = table
+        .get("held")
+        .map(|value| core_list(&value, "held", &mut places.held))
+        .transpose()?;
+    let memory = match table.get("memory") {
+        None => None,
+        Some(value) => {
+            places.memory = value.at;
+            Some(size(&value)?)
+        }
+    };
+    let any_port = match host {
+        Host::Local => SocketAddr::from(([127, 0, 0, 1], 0)),
+        Host::Ssh(_) => SocketAddr::from(([0, 0, 0, 0], 0)),
+    };
+    let mut labels = BTreeMap::new();
+    if let Some(value) = table.get("labels") {
+        for label in value.table("labels".to_owned(), &[])?.iter() {
+            let key = valid_name(&label, label.key, "a label's name")?;
+            labels.insert(key, valid_name(&label, label.text()?, "a label's value")?);
+        }
+    }
+    let mut resources = BTreeMap::new();
+    if let Some(value) = table.get("resources") {
+        for resource in value.table("resources".to_owned(), &[])?.iter() {
+            let key = valid_name(&resource, resource.key, "a resource's name")?;
+            resources.insert(key, resource.amount()?);
+        }
+    }
+    Ok(NodeConfig {
+        name: valid_name(&name, name.text()?, "a node's name")?,
+        host,
+        labels,
+        cores,
+        held: held.unwrap_or_default(),
+        shield: table
+            .get("shield")
+            .map(|value| value.flag())
+            .transpose()?
+            .unwrap_or(false),
+        memory,
+        resources,
+        listen: table
+            .get("listen")
+            .map(|value| address(&value))
+            .transpose()?
+            .unwrap_or(any_port),
+        places,
+    })
+}
+
+fn pool(value: &Value<'_>) -> Result<PoolConfig> {
+    let table = value.table(format!("[pool.{}]", value.key), POOL)?;
+    let most = 100_000;
+    let whole = |key, least, default| match table.get(key) {
+        None => Ok(default),
+        Some(value) => value.whole(least, most),
+    };
+    let min = whole("min", 0, 1)?;
+    let max = whole("max", 1, min.max(1))?;
+    if max < min {
+        let kind = ConfigErrorKind::PoolBounds {
+            pool: value.key.to_owned(),
+            min,
+            max,
+        };
+        return Err(table.get("max").as_ref().unwrap_or(value).error(kind));
+    }
+    let idle = table
+        .get("idle_s")
+        .map(|value| value.number(1_000_000_000))
+        .transpose()?
+        .unwrap_or(60.0);
+    Ok(PoolConfig {
+        min,
+        max,
+        target_queue: whole("target_queue", 1, 4)?,
+        idle: Duration::from_secs_f64(idle),
+    })
+}
+
+fn host(value: &Value<'_>) -> Result<Host> {
+    let text = value.text()?;
+    match text.split_once(':') {
+        None if text == "local" => Ok(Host::Local),
+        Some(("ssh", machine))
+            if !machine.is_empty()
+                && !machine.starts_with('-')
+                && !machine.contains(|c: char| c.is_whitespace() || c.is_control()) =>
+        {
+            Ok(Host::Ssh(machine.to_owned()))
+        }
+        _ => Err(value.error(ConfigErrorKind::BadHost {
+            text: text.to_owned(),
+        })),
+    }
+}
+
+fn address(value: &Value<'_>) -> Result<SocketAddr> {
+    let text = value.text()?;
+    text.parse().map_err(|_| {
+        value.error(ConfigErrorKind::BadAddress {
+            text: text.to_owned(),
+        })
+    })
+}
+
+fn core_list(value: &Value<'_>, key: &'static str, places: &mut Vec<Position>) -> Result<Vec<u32>> {
+    let mut cores = Vec::new();
+    for item in value.list("a list of core numbers, such as [0, 1]")? {
+        let core = item.whole(0, MOST_CORES)?;
+        if cores.contains(&core) {
+            return Err(item.error(ConfigErrorKind::CoreTwice { core, key }));
+        }
+        cores.push(core);
+        places.push(item.at);
+    }
+    Ok(cores)
+}
+
+/// A size as `8GiB`; a fraction is allowed, a plain number is not: it would be unclear of what.
+fn size(value: &Value<'_>) -> Result<u64> {
+    let text = value.text()?;
+    let split = text
+        .find(|c: char| c.is_ascii_alphabetic())
+        .unwrap_or(text.len());
+    let (number, unit) = text.split_at(split);
+    let shift = match unit {
+        "KiB" => 10,
+        "MiB" => 20,
+        "GiB" => 30,
+        "TiB" => 40,
+        _ => 64,
+    };
+    match number.trim().parse::<f64>() {
+        Ok(number) if shift < 64 && number > 0.0 && number <= 1e6 => {
+            Ok((number * (1u64 << shift) as f64) as u64)
+        }
+        _ => Err(value.error(ConfigErrorKind::BadSize {
+            text: text.to_owned(),
+        })),
+    }
+}
+
+/// Names go into file names, cgroup names and command lines: only harmless characters.
+fn valid_name(value: &Value<'_>, text: &str, what: &'static str) -> Result<String> {
+    let harmless = |c: char| c.is_ascii_alphanumeric() || matches!(c, '.' | '_' | '-');
+    let starts_well = text.starts_with(|c: char| c.is_ascii_alphanumeric());
+    if starts_well && text.len() <= 63 && text.chars().all(harmless) {
+        return Ok(text.to_owned());
+    }
+    Err(value.error(ConfigErrorKind::BadName {
+        text: text.to_owned(),
+        what,
+    }))
+}

@@ -1,0 +1,5 @@
+//! Launchers: how the nodes of cluster.toml come to be.
+
+mod local;
+
+pub(crate) use local::{ChildEvent, Launcher};

@@ -1,0 +1,34 @@
+//! Who is where: the cluster's file, its members, and the place and life of every actor.
+//!
+//! Everything here is sans-I/O: events and the time go in, actions come out, and the processes
+//! stand around it. Read in this order:
+//!
+//! - `cluster.toml` in [`config`];
+//! - what an actor asks and what a node has in [`demand`], which node takes it in [`placement`];
+//! - which nodes are alive in [`membership`], which actors live again in [`supervision`];
+//! - every actor's life, and the names, in [`directory`];
+//! - all of these composed, as the head's process drives it, in [`head_state`].
+
+pub mod config;
+pub mod demand;
+pub mod directory;
+pub mod head_state;
+pub mod ids;
+pub mod membership;
+pub mod placement;
+mod suggest;
+pub mod supervision;
+
+// The processes that stand around the machines.
+pub(crate) mod client;
+pub(crate) mod head;
+mod launcher;
+pub(crate) mod state_dir;
+
+pub use config::{ClusterConfig, ConfigError};
+pub use demand::{Capacity, Demand, HeldCore, LabelRule, LabelTest, Milli};
+pub use directory::{ActorAction, ActorEvent, ActorRecord, ActorState, SpawnRequest, StartOrder};
+pub use head_state::{HeadAction, HeadEvent, HeadSettings, HeadState};
+pub use ids::{ActorId, NodeId, Owner};
+pub use membership::{Hello, MemberAction, MemberEvent};
+pub use supervision::{DeathCause, Restart};

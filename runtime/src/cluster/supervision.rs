@@ -1,0 +1,222 @@
+//! Why an actor died, and whether it lives again.
+//!
+//! Invariants:
+//! - SV-1: an actor with `OnFailure{max}` is restarted at most `max` times in a row; only a
+//!   life of at least [`Backoff::reset_after`] makes the count begin again.
+//! - SV-2: the wait before restart *n* (from 1) is `start * factor^(n-1)`, at most `cap`.
+//! - SV-3: what was stopped on purpose (`Stopped`, `OwnerGone`, `Unplaceable`) never restarts.
+//! - SV-4: the last death's cause is never hidden: giving up keeps it.
+
+use std::fmt;
+use std::time::Duration;
+
+use serde::{Deserialize, Serialize};
+
+/// When an actor that ended is started again.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub enum Restart {
+    /// Never.
+    #[default]
+    Never,
+    /// When it failed, at most `max` times in a row.
+    OnFailure {
+        /// Restarts in a row before giving up.
+        max: u32,
+    },
+    /// Whenever it ended of itself, failed or finished.
+    Always,
+}
+
+impl Restart {
+    /// [`Restart::Never`].
+    pub const fn never() -> Self {
+        Restart::Never
+    }
+
+    /// [`Restart::OnFailure`].
+    pub const fn on_failure(max: u32) -> Self {
+        Restart::OnFailure { max }
+    }
+
+    /// [`Restart::Always`].
+    pub const fn always() -> Self {
+        Restart::Always
+    }
+}
+
+/// Why an actor ended.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub enum DeathCause {
+    /// It stopped itself, its work done.
+    Finished,
+    /// It panicked, with this message.
+    Panic(String),
+    /// It was stopped on purpose.
+    Stopped {
+        /// Who asked.
+        by: String,
+    },
+    /// Its node was lost or left (the node's name, and why).
+    NodeLost(String),
+    /// Its worker process ended (exit status, signal, or out of memory).
+    ProcessDied(String),
+    /// It could not be started: its arguments did not decode, its `restore` failed, ...
+    StartFailed(String),
+    /// The actor or driver that owned it is gone.
+    OwnerGone,
+    /// No node could take it (why, node by node).
+    Unplaceable(String),
+    /// Its restarts are used up.
+    GaveUp {
+        /// Restarts that were tried.
+        restarts: u32,
+        /// What ended its last life.
+        last: Box<DeathCause>,
+    },
+}
+
+impl DeathCause {
+    /// Whether it ended against its will, so that `OnFailure` restarts it.
+    pub fn is_failure(&self) -> bool {
+        matches!(
+            self,
+            DeathCause::Panic(_)
+                | DeathCause::NodeLost(_)
+                | DeathCause::ProcessDied(_)
+                | DeathCause::StartFailed(_)
+        )
+    }
+}
+
+impl fmt::Display for DeathCause {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            DeathCause::Finished => f.write_str("it finished"),
+            DeathCause::Panic(message) => write!(f, "it panicked: {message}"),
+            DeathCause::Stopped { by } => write!(f, "it was stopped by {by}"),
+            DeathCause::NodeLost(why) => write!(f, "its node was lost: {why}"),
+            DeathCause::ProcessDied(how) => write!(f, "its worker process died: {how}"),
+            DeathCause::StartFailed(why) => write!(f, "it could not be started: {why}"),
+            DeathCause::OwnerGone => f.write_str("its owner is gone"),
+            DeathCause::Unplaceable(why) => write!(f, "no node could take it: {why}"),
+            DeathCause::GaveUp { restarts, last } => {
+                let times = if *restarts == 1 {
+                    "restart"
+                } else {
+                    "restarts"
+                };
+                write!(f, "given up after {restarts} {times}; the last time {last}")
+            }
+        }
+    }
+}
+
+/// How long to wait before a restart.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Backoff {
+    /// Wait before the first restart.
+    pub start: Duration,
+    /// How much longer each next wait is.
+    pub factor: u32,
+    /// Longest wait.
+    pub cap: Duration,
+    /// A life this long makes the count of restarts begin again.
+    pub reset_after: Duration,
+}
+
+impl Default for Backoff {
+    /// 100 ms, doubled each time up to 10 s; forgiven after 60 s of life.
+    fn default() -> Self {
+        Backoff {
+            start: Duration::from_millis(100),
+            factor: 2,
+            cap: Duration::from_secs(10),
+            reset_after: Duration::from_secs(60),
+        }
+    }
+}
+
+impl Backoff {
+    /// The wait before restart number `attempt` (from 1): SV-2.
+    pub fn wait(&self, attempt: u32) -> Duration {
+        let growth = self.factor.saturating_pow(attempt.saturating_sub(1));
+        self.start.saturating_mul(growth).min(self.cap)
+    }
+}
+
+/// What a [`Supervisor`] decides of an ended actor.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Fate {
+    /// Start it again.
+    Restart {
+        /// Not before this time.
+        at: Duration,
+        /// Which restart in a row this is, from 1.
+        attempt: u32,
+    },
+    /// It stays dead.
+    Dead(DeathCause),
+}
+
+/// Counts one actor's restarts.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Supervisor {
+    policy: Restart,
+    backoff: Backoff,
+    in_a_row: u32,
+    alive_since: Option<Duration>,
+}
+
+impl Supervisor {
+    /// A supervisor of an actor that has not lived yet.
+    pub fn new(policy: Restart, backoff: Backoff) -> Self {
+        Supervisor {
+            policy,
+            backoff,
+            in_a_row: 0,
+            alive_since: None,
+        }
+    }
+
+    /// The actor came alive.
+    pub fn started(&mut self, now: Duration) {
+        self.alive_since = Some(now);
+    }
+
+    /// Restarts in a row so far.
+    pub fn restarts(&self) -> u32 {
+        self.in_a_row
+    }
+
+    /// The actor ended: does it live again?
+    pub fn ended(&mut self, cause: DeathCause, now: Duration) -> Fate {
+        if let Some(since) = self.alive_since.take()
+            && now.saturating_sub(since) >= self.backoff.reset_after
+        {
+            self.in_a_row = 0;
+        }
+        let again = match self.policy {
+            Restart::Never => false,
+            Restart::OnFailure { max } if max > 0 && cause.is_failure() => {
+                if self.in_a_row >= max {
+                    return Fate::Dead(DeathCause::GaveUp {
+                        restarts: self.in_a_row,
+                        last: Box::new(cause),
+                    });
+                }
+                true
+            }
+            // No failure, or no restart allowed: the plain cause says it all.
+            Restart::OnFailure { .. } => false,
+            Restart::Always => cause.is_failure() || cause == DeathCause::Finished,
+        };
+        if !again {
+            return Fate::Dead(cause);
+        }
+        self.in_a_row = self.in_a_row.saturating_add(1);
+        Fate::Restart {
+            at: now + self.backoff.wait(self.in_a_row),
+            attempt: self.in_a_row,
+        }
+    }
+}

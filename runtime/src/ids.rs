@@ -1,0 +1,35 @@
+//! Names of things that messages carry.
+
+use std::fmt;
+
+use serde::{Deserialize, Serialize};
+
+pub use crate::cluster::ids::{ActorId, NodeId};
+
+/// An object: the process that made it, by a random number, and a count there.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+pub struct ObjectId {
+    /// The process that made it.
+    pub process: u64,
+    /// Which of its objects.
+    pub number: u64,
+}
+
+impl fmt::Display for ObjectId {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "object {:016x}-{}", self.process, self.number)
+    }
+}
+
+/// 64-bit FNV-1a: how type names travel. Peers run one build, so that a name means one type.
+pub(crate) const fn name_hash(name: &str) -> u64 {
+    let bytes = name.as_bytes();
+    let mut hash = 0xcbf2_9ce4_8422_2325u64;
+    let mut i = 0;
+    while i < bytes.len() {
+        hash ^= bytes[i] as u64;
+        hash = hash.wrapping_mul(0x0000_0100_0000_01b3);
+        i += 1;
+    }
+    hash
+}

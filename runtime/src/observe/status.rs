@@ -1,0 +1,209 @@
+//! The cluster at one moment, as `corehold status` shows it.
+
+use std::fmt;
+use std::time::Duration;
+
+use serde::{Deserialize, Serialize};
+
+use crate::cluster::HeadState;
+use crate::cluster::membership::Health;
+
+/// A cluster at one moment.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Status {
+    /// The cluster's name.
+    pub cluster: String,
+    /// Seconds since its head started.
+    pub up_s: f64,
+    /// Its nodes, by name.
+    pub nodes: Vec<NodeStatus>,
+    /// Its actors that are not dead, and the last dead ones.
+    pub actors: Vec<ActorStatus>,
+}
+
+/// A node at one moment.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct NodeStatus {
+    /// Its name.
+    pub name: String,
+    /// Where it listens.
+    pub address: String,
+    /// How many processes have been this node, with the present one.
+    pub incarnation: u32,
+    /// `alive`, or why it is suspect.
+    pub health: String,
+    /// CPU model and cores.
+    pub class: String,
+    /// Its labels, `key=value`.
+    pub labels: Vec<String>,
+    /// Shared cores in use and in all, as decimal numbers.
+    pub cpus: (String, String),
+    /// Bytes of memory in use and in all.
+    pub memory: (u64, u64),
+    /// Cores that can be held, and the actor that holds each.
+    pub held: Vec<(u32, Option<String>)>,
+}
+
+/// An actor at one moment.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct ActorStatus {
+    /// Its id.
+    pub id: String,
+    /// Its name.
+    pub name: Option<String>,
+    /// Its type.
+    pub actor_type: String,
+    /// The node that it is on.
+    pub node: Option<String>,
+    /// Lives begun.
+    pub incarnation: u32,
+    /// Where it is in its life, and why it does not live if it does not.
+    pub state: String,
+    /// Whether it is dead for good.
+    pub dead: bool,
+}
+
+impl Status {
+    pub(crate) fn of(cluster: &str, state: &HeadState, now: Duration) -> Self {
+        let name_of = |node| {
+            state
+                .membership()
+                .get(node)
+                .map(|m| m.hello.name.clone())
+                .unwrap_or_else(|| node.to_string())
+        };
+        let nodes = state.membership().members().map(|member| {
+            let usage = state.usage(member.id);
+            let (capacity, used) =
+                usage.map_or_else(Default::default, |(c, u)| (c.clone(), u.clone()));
+            NodeStatus {
+                name: member.hello.name.clone(),
+                address: member.hello.address.to_string(),
+                incarnation: member.incarnation,
+                health: match &member.health {
+                    Health::Alive if member.draining => "draining".to_owned(),
+                    Health::Alive => "alive".to_owned(),
+                    Health::Suspect { why, .. } => format!("suspect: {why}"),
+                },
+                class: member.hello.class.clone(),
+                labels: capacity
+                    .labels
+                    .iter()
+                    .map(|(k, v)| format!("{k}={v}"))
+                    .collect(),
+                cpus: (used.cpus.to_string(), capacity.cpus.to_string()),
+                memory: (used.memory, capacity.memory),
+                held: capacity
+                    .held
+                    .iter()
+                    .map(|h| (h.core, used.held.get(&h.core).map(ToString::to_string)))
+                    .collect(),
+            }
+        });
+        let mut nodes: Vec<_> = nodes.collect();
+        nodes.sort_by(|a, b| a.name.cmp(&b.name));
+        let directory = state.directory();
+        let actors = directory
+            .actors()
+            .chain(directory.dead())
+            .map(|record| ActorStatus {
+                id: record.spawn.actor.to_string(),
+                name: record.spawn.name.clone(),
+                actor_type: record.spawn.demand.actor_type.clone(),
+                node: record.state.node().map(name_of),
+                incarnation: record.incarnation,
+                state: match record.state.node() {
+                    Some(_) if !record.state.is_dead() => {
+                        let text = record.state.to_string();
+                        text.split(" on ").next().unwrap_or(&text).to_owned()
+                    }
+                    _ => record.state.to_string(),
+                },
+                dead: record.state.is_dead(),
+            });
+        Self {
+            cluster: cluster.to_owned(),
+            up_s: now.as_secs_f64(),
+            nodes,
+            actors: actors.collect(),
+        }
+    }
+}
+
+impl fmt::Display for Status {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        writeln!(
+            f,
+            "cluster {}, up {:.0} s: {} nodes, {} actors",
+            self.cluster,
+            self.up_s,
+            self.nodes.len(),
+            self.actors.iter().filter(|a| !a.dead).count()
+        )?;
+        let rows = self.nodes.iter().map(|n| {
+            let held = n.held.iter().map(|(core, by)| match by {
+                Some(_) => format!("{core} (held)"),
+                None => core.to_string(),
+            });
+            vec![
+                n.name.clone(),
+                n.health.clone(),
+                n.labels.join(" "),
+                format!("{}/{}", n.cpus.0, n.cpus.1),
+                format!("{:.1}/{:.1} GiB", gib(n.memory.0), gib(n.memory.1)),
+                held.collect::<Vec<_>>().join(" "),
+                format!("{} (life {})", n.address, n.incarnation),
+            ]
+        });
+        let head = [
+            "node",
+            "state",
+            "labels",
+            "cpus",
+            "memory",
+            "cores to hold",
+            "address",
+        ];
+        table(f, &head, rows.collect())?;
+        if self.actors.is_empty() {
+            return Ok(());
+        }
+        writeln!(f)?;
+        let rows = self.actors.iter().map(|a| {
+            vec![
+                a.name.clone().unwrap_or_else(|| a.id.clone()),
+                a.actor_type.clone(),
+                a.node.clone().unwrap_or_else(|| "-".to_owned()),
+                a.incarnation.to_string(),
+                a.state.clone(),
+            ]
+        });
+        table(
+            f,
+            &["actor", "type", "node", "life", "state"],
+            rows.collect(),
+        )
+    }
+}
+
+fn gib(bytes: u64) -> f64 {
+    bytes as f64 / f64::from(1u32 << 30)
+}
+
+fn table(f: &mut fmt::Formatter<'_>, head: &[&str], rows: Vec<Vec<String>>) -> fmt::Result {
+    let width = |i: usize| {
+        let longest = rows.iter().map(|r| r[i].chars().count()).max();
+        longest.unwrap_or(0).max(head[i].len())
+    };
+    let widths: Vec<usize> = (0..head.len()).map(width).collect();
+    let heading = head.iter().map(|h| (*h).to_owned()).collect();
+    for row in std::iter::once(&heading).chain(&rows) {
+        let line: Vec<String> = row
+            .iter()
+            .zip(&widths)
+            .map(|(cell, width)| format!("{cell:<width$}"))
+            .collect();
+        writeln!(f, "  {}", line.join("  ").trim_end())?;
+    }
+    Ok(())
+}

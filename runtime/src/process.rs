@@ -1,0 +1,392 @@
+//! This process as a member of its cluster: its endpoint, its actors, its lanes, its line to the head.
+//!
+//! A process is one member, so it is one for the whole process: handles that come out of a message find
+//! their way from here.
+
+use std::collections::HashMap;
+use std::net::SocketAddr;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, OnceLock};
+use std::time::Duration;
+
+use tokio::sync::{mpsc, oneshot};
+
+use crate::actor::{AskError, Exit, Host, Lanes, serve_lane};
+use crate::control::{FromHead, Location, PeerRole, Request, Response, ToHead};
+use crate::error::{Error, Result};
+use crate::ids::ActorId;
+use crate::object::{Store, serve_object};
+use crate::wire::{
+    Connection, Endpoint, FrameReader, FrameWriter, Hello, Identity, Opening, PROTOCOL,
+};
+
+const HEARTBEAT: Duration = Duration::from_millis(500);
+const WELCOME_WITHIN: Duration = Duration::from_secs(5);
+// Words to the head that wait for the stream, and orders from it that wait for this process.
+const WAITING: usize = 1_024;
+
+static CURRENT: OnceLock<Arc<Process>> = OnceLock::new();
+
+/// A control stream that a peer has opened here: only the head takes them.
+pub(crate) struct Knock {
+    pub hello: Hello,
+    pub writer: FrameWriter,
+    pub reader: FrameReader,
+    pub from: SocketAddr,
+}
+
+pub(crate) struct Process {
+    pub endpoint: Endpoint,
+    /// The wire's runtime: one thread of its own.
+    pub wire: tokio::runtime::Handle,
+    pub host: Host,
+    pub lanes: Lanes,
+    pub head: HeadClient,
+    pub objects: Store,
+    pub address: SocketAddr,
+    knocks: Option<mpsc::Sender<Knock>>,
+}
+
+impl Process {
+    /// The process's membership.
+    pub(crate) fn current() -> std::result::Result<Arc<Process>, AskError> {
+        CURRENT
+            .get()
+            .cloned()
+            .ok_or_else(|| AskError::HeadLost("this process has joined no cluster".to_owned()))
+    }
+
+    /// Starts the wire's thread and listens. Once a process.
+    pub(crate) fn start(
+        identity: &Identity,
+        listen: SocketAddr,
+        knocks: Option<mpsc::Sender<Knock>>,
+    ) -> Result<(Arc<Process>, mpsc::UnboundedReceiver<Exit>)> {
+        let wire = wire_thread()?;
+        let entered = wire.enter();
+        let endpoint = Endpoint::bind(listen, identity)?;
+        drop(entered);
+        let address = endpoint.local_addr()?;
+        let (host, exits) = Host::new();
+        let process = Arc::new(Process {
+            endpoint,
+            wire: wire.clone(),
+            host,
+            lanes: Lanes::default(),
+            head: HeadClient::default(),
+            objects: Store::new(address),
+            address,
+            knocks,
+        });
+        CURRENT
+            .set(process.clone())
+            .map_err(|_| Error::Misuse("this process has joined a cluster already".to_owned()))?;
+        wire.spawn(accept(process.clone()));
+        Ok((process, exits))
+    }
+
+    /// Introduces this process to the head; then its orders come out of the receiver, which ends
+    /// with the connection.
+    pub(crate) async fn join(
+        self: &Arc<Self>,
+        head: SocketAddr,
+        role: PeerRole,
+        build_id: &str,
+    ) -> Result<mpsc::Receiver<FromHead>> {
+        let process = self.clone();
+        let hello = Hello {
+            protocol: PROTOCOL,
+            build_id: build_id.to_owned(),
+            role,
+            address: self.address,
+        };
+        self.wire
+            .spawn(async move {
+                let connection = process.endpoint.connect(head).await?;
+                let (writer, mut reader) =
+                    connection.open(&Opening::Control(Box::new(hello))).await?;
+                let welcome = tokio::time::timeout(WELCOME_WITHIN, reader.recv::<FromHead>())
+                    .await
+                    .map_err(|_| Error::Refused(format!("the head at {head} does not answer")))??;
+                match welcome {
+                    Some(FromHead::Welcome { .. }) => {}
+                    Some(FromHead::Refused { why }) => return Err(Error::Refused(why)),
+                    _ => return Err(Error::Refused("the head closed the connection".to_owned())),
+                }
+                let (orders, receiver) = mpsc::channel(WAITING);
+                let (words, outbox) = mpsc::channel(WAITING);
+                *process.head.words.lock().expect("no panic while held") = Some(words);
+                process.wire.spawn(speak(writer, outbox));
+                process.wire.clone().spawn(async move {
+                    let why = listen(&process, reader, &orders).await;
+                    tracing::debug!(%why, "the control stream ended");
+                    process.head.ended();
+                });
+                Ok(receiver)
+            })
+            .await
+            .map_err(|e| Error::Misuse(format!("the wire's thread is gone: {e}")))?
+    }
+}
+
+fn wire_thread() -> Result<tokio::runtime::Handle> {
+    let (send, receive) = std::sync::mpsc::channel();
+    std::thread::Builder::new()
+        .name("corehold-wire".to_owned())
+        .spawn(move || {
+            let runtime = tokio::runtime::Builder::new_current_thread()
+                .enable_all()
+                .build();
+            match runtime {
+                Ok(runtime) => {
+                    if send.send(Ok(runtime.handle().clone())).is_ok() {
+                        // For the life of the process.
+                        runtime.block_on(std::future::pending::<()>());
+                    }
+                }
+                Err(e) => drop(send.send(Err(e))),
+            }
+        })
+        .map_err(Error::Thread)?;
+    match receive.recv() {
+        Ok(Ok(handle)) => Ok(handle),
+        Ok(Err(e)) => Err(Error::Thread(e)),
+        Err(e) => Err(Error::Misuse(e.to_string())),
+    }
+}
+
+async fn accept(process: Arc<Process>) {
+    while let Some(handshake) = process.endpoint.accept().await {
+        let process = process.clone();
+        tokio::spawn(async move {
+            if let Some(connection) = handshake.finish().await {
+                serve(process, connection).await;
+            }
+        });
+    }
+}
+
+async fn serve(process: Arc<Process>, connection: Connection) {
+    let from = connection.peer();
+    while let Some(accepted) = connection.accept().await {
+        let process = process.clone();
+        tokio::spawn(async move {
+            let incoming = match accepted.opening().await {
+                Ok(incoming) => incoming,
+                Err(e) => return tracing::warn!(%from, error = %e, "refused a stream"),
+            };
+            let (mut writer, reader) = (incoming.writer, incoming.reader);
+            match incoming.opening {
+                Opening::Lane { actor } => serve_lane(process, actor, writer, reader).await,
+                Opening::Object(id) => serve_object(&process.objects, id, writer).await,
+                Opening::Control(hello) => {
+                    let knock = |knocks: mpsc::Sender<Knock>, writer, reader| async move {
+                        let knock = Knock {
+                            hello: *hello,
+                            writer,
+                            reader,
+                            from,
+                        };
+                        let _ = knocks.send(knock).await;
+                    };
+                    match process.knocks.clone() {
+                        Some(knocks) => knock(knocks, writer, reader).await,
+                        None => {
+                            let why = "this is a node, not the head".to_owned();
+                            let _ = writer.send(&FromHead::Refused { why }).await;
+                        }
+                    }
+                }
+            }
+        });
+    }
+}
+
+/// Sends words to the head, and a heartbeat when it is time.
+async fn speak(mut writer: FrameWriter, mut outbox: mpsc::Receiver<ToHead>) {
+    let mut heartbeat = tokio::time::interval(HEARTBEAT);
+    heartbeat.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
+    loop {
+        let word = tokio::select! {
+            word = outbox.recv() => match word {
+                Some(word) => word,
+                None => break,
+            },
+            _ = heartbeat.tick() => ToHead::Heartbeat,
+        };
+        if let Err(e) = writer.send(&word).await {
+            tracing::debug!(error = %e, "the head is out of reach");
+            return;
+        }
+    }
+    writer.finish();
+}
+
+async fn listen(
+    process: &Arc<Process>,
+    mut reader: FrameReader,
+    orders: &mpsc::Sender<FromHead>,
+) -> String {
+    loop {
+        let word = match reader.recv::<FromHead>().await {
+            Ok(Some(word)) => word,
+            Ok(None) => return "the head ended it".to_owned(),
+            Err(e) => return e.to_string(),
+        };
+        match word {
+            FromHead::Response { number, response } => process.head.answer(number, response),
+            FromHead::NodeLost { address, name, why } => {
+                process.head.forget_address(address);
+                process
+                    .endpoint
+                    .disconnect(address, &format!("node {name} is lost: {why}"));
+            }
+            order => {
+                if orders.send(order).await.is_err() {
+                    return "this process is ending".to_owned();
+                }
+            }
+        }
+    }
+}
+
+type Answer = std::result::Result<Response, String>;
+
+/// The line to the head.
+#[derive(Default)]
+pub(crate) struct HeadClient {
+    words: Mutex<Option<mpsc::Sender<ToHead>>>,
+    asked: Mutex<HashMap<u64, oneshot::Sender<Answer>>>,
+    known: Mutex<HashMap<ActorId, Known>>,
+    next: AtomicU64,
+}
+
+/// What this process knows of an actor's place.
+#[derive(Default)]
+struct Known {
+    location: Option<Location>,
+    /// The last life that is known to be over; 0 if none is.
+    over: u32,
+}
+
+/// Where an actor is.
+pub(crate) enum Located {
+    At(Location),
+    Dead(String),
+}
+
+impl HeadClient {
+    /// Says something that wants no answer.
+    pub(crate) async fn say(&self, word: ToHead) -> std::result::Result<(), AskError> {
+        let words = self.words.lock().expect("no panic while held").clone();
+        let lost = || AskError::HeadLost("the connection to the head is gone".to_owned());
+        words.ok_or_else(lost)?.send(word).await.map_err(|_| lost())
+    }
+
+    /// Asks, and waits for the answer or the end of the connection.
+    pub(crate) async fn request(&self, request: Request) -> std::result::Result<Answer, AskError> {
+        let number = self.next.fetch_add(1, Ordering::Relaxed);
+        let (send, answer) = oneshot::channel();
+        self.asked
+            .lock()
+            .expect("no panic while held")
+            .insert(number, send);
+        let asked = Asked {
+            client: self,
+            number,
+        };
+        self.say(ToHead::Request { number, request }).await?;
+        let answer = answer
+            .await
+            .map_err(|_| AskError::HeadLost("the connection to the head is gone".to_owned()));
+        drop(asked);
+        answer
+    }
+
+    /// Where `actor` lives, waiting while it is between two lives.
+    pub(crate) async fn locate(&self, actor: ActorId) -> std::result::Result<Located, AskError> {
+        let after = {
+            let mut known = self.known.lock().expect("no panic while held");
+            let known = known.entry(actor).or_default();
+            if let Some(location) = known.location {
+                return Ok(Located::At(location));
+            }
+            known.over
+        };
+        match self.request(Request::Locate { actor, after }).await? {
+            Ok(Response::At(location)) => {
+                let mut known = self.known.lock().expect("no panic while held");
+                known.entry(actor).or_default().location = Some(location);
+                Ok(Located::At(location))
+            }
+            Ok(Response::Dead(cause)) => Ok(Located::Dead(cause.to_string())),
+            Ok(other) => Err(AskError::HeadLost(format!("it answered {other:?}"))),
+            Err(why) => Ok(Located::Dead(why)),
+        }
+    }
+
+    /// The place that was known for `actor` may be wrong.
+    pub(crate) fn doubt(&self, actor: ActorId) {
+        let mut known = self.known.lock().expect("no panic while held");
+        if let Some(known) = known.get_mut(&actor) {
+            known.location = None;
+        }
+    }
+
+    /// The actor's life of this number is over: only a later one is looked for.
+    pub(crate) fn life_over(&self, actor: ActorId, incarnation: u32) {
+        let mut known = self.known.lock().expect("no panic while held");
+        let known = known.entry(actor).or_default();
+        known.over = known.over.max(incarnation);
+        known.location = known.location.filter(|l| l.incarnation > known.over);
+    }
+
+    /// What comes after a life that is over: the cause of death if nothing does.
+    pub(crate) async fn after_life(&self, actor: ActorId, incarnation: u32) -> Option<String> {
+        self.life_over(actor, incarnation);
+        match self
+            .request(Request::AfterLife { actor, incarnation })
+            .await
+        {
+            Ok(Ok(Response::Dead(cause))) => Some(cause.to_string()),
+            _ => None,
+        }
+    }
+
+    fn forget_address(&self, address: SocketAddr) {
+        let mut known = self.known.lock().expect("no panic while held");
+        for known in known.values_mut() {
+            known.location = known.location.filter(|l| l.address != address);
+        }
+    }
+
+    fn answer(&self, number: u64, answer: Answer) {
+        let asked = self
+            .asked
+            .lock()
+            .expect("no panic while held")
+            .remove(&number);
+        if let Some(asked) = asked {
+            let _ = asked.send(answer);
+        }
+    }
+
+    fn ended(&self) {
+        self.words.lock().expect("no panic while held").take();
+        self.asked.lock().expect("no panic while held").clear();
+        self.known.lock().expect("no panic while held").clear();
+    }
+}
+
+/// A question whose asker may give up: then nobody keeps a place for the answer.
+struct Asked<'a> {
+    client: &'a HeadClient,
+    number: u64,
+}
+
+impl Drop for Asked<'_> {
+    fn drop(&mut self) {
+        let mut asked = self.client.asked.lock().expect("no panic while held");
+        asked.remove(&self.number);
+    }
+}

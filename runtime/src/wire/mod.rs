@@ -1,0 +1,48 @@
+//! Bytes between processes: codec, frames, QUIC endpoints, identity.
+//!
+//! One connection between two processes; every conversation on it is a bidirectional
+//! stream that begins with an [`Opening`] and goes on in length-prefixed frames.
+
+mod codec;
+mod endpoint;
+mod frame;
+mod identity;
+
+pub use codec::{CodecError, decode, encode};
+pub use endpoint::{Accepted, Connection, Endpoint, Handshake, Incoming, WireError};
+pub use frame::{FrameReader, FrameWriter, MAX_FRAME};
+pub use identity::{Identity, IdentityError};
+
+use serde::{Deserialize, Serialize};
+
+use crate::ids::{ActorId, ObjectId};
+
+/// The first frame of every stream: what it is for.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub enum Opening {
+    /// A process introduces itself to the head; control messages follow, both ways.
+    Control(Box<Hello>),
+    /// Calls of one caller process to one actor; replies come back on the same stream.
+    Lane {
+        /// The actor that is called.
+        actor: ActorId,
+    },
+    /// Asks for the bytes of one object.
+    Object(ObjectId),
+}
+
+/// How a process introduces itself.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Hello {
+    /// Version of the frames that follow; a different one is refused.
+    pub protocol: u32,
+    /// Which build this is; a cluster runs one build ([`crate::build_id`]).
+    pub build_id: String,
+    /// What the process wants to be.
+    pub role: crate::control::PeerRole,
+    /// Where other processes reach it.
+    pub address: std::net::SocketAddr,
+}
+
+/// The version of the frames. It changes when an old peer would misread a new one.
+pub const PROTOCOL: u32 = 1;

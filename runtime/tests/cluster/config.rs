@@ -1,0 +1,263 @@
+use std::path::Path;
+
+use corehold::cluster::config::Host;
+use corehold::cluster::{ClusterConfig, HeldCore, Milli};
+use corehold::node::MachineFacts;
+use corehold::node::resources::Core;
+
+use crate::s;
+
+fn machine(cores: u32, siblings: impl Fn(u32) -> Vec<u32>) -> MachineFacts {
+    MachineFacts {
+        hostname: "here".to_owned(),
+        cpu_model: "Test".to_owned(),
+        cores: (0..cores)
+            .map(|id| Core {
+                id,
+                numa: id / 4,
+                siblings: siblings(id),
+            })
+            .collect(),
+        memory: 10_000,
+    }
+}
+
+/// What loading and validating the text says, on a machine of two cores.
+fn complaint(text: &str) -> String {
+    let facts = machine(2, |id| vec![id]);
+    match ClusterConfig::parse(text, "conf/cluster.toml").and_then(|config| config.validate(&facts))
+    {
+        Ok(()) => "fine".to_owned(),
+        Err(error) => error.to_string(),
+    }
+}
+
+#[test]
+fn the_default_file_is_good_and_means_what_it_says() {
+    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../cluster.toml");
+    let config = ClusterConfig::load(&path).unwrap();
+    let facts = machine(2, |id| vec![id]);
+    config.validate(&facts).unwrap();
+    config.check_launchers().unwrap();
+    assert_eq!(
+        (config.name.as_str(), config.listen.to_string().as_str()),
+        ("default", "127.0.0.1:7420")
+    );
+    assert_eq!(config.state, path.parent().unwrap().join(".corehold"));
+    let bench = config.node("bench").unwrap();
+    assert!(bench.shield && bench.host == Host::Local);
+    let capacity = config.capacity(bench, &facts, ["Verifier".to_owned()]);
+    assert_eq!(capacity.cpus, Milli::whole(1));
+    assert_eq!(capacity.memory, 4500); // half of nine tenths
+    assert_eq!(capacity.held, [HeldCore { core: 1, numa: 0 }]);
+    assert_eq!(capacity.labels["role"], "bench");
+    let pool = &config.pools["benchmark"];
+    assert_eq!(
+        (pool.min, pool.max, pool.target_queue, pool.idle),
+        (1, 1, 4, s(60))
+    );
+}
+
+#[test]
+fn everything_can_be_said() {
+    let config = ClusterConfig::parse(
+        r#"
+        cluster = { name = "hpc", listen = "[::1]:1", state = "/var/lib/corehold" }
+        node = [
+          { name = "a", memory = "1.5KiB", resources = { fpga = 1, share = 0.125 }, held = [1, 5] },
+          { name = "b", host = "ssh:me@far", held = [1], listen = "0.0.0.0:9" },
+        ]
+        pool.p = { min = 0, max = 8, target_queue = 2, idle_s = 0.5 }
+        "#,
+        "x.toml",
+    )
+    .unwrap();
+    let a = config.node("a").unwrap();
+    assert_eq!(a.memory, Some(1536));
+    assert_eq!(
+        (a.resources["fpga"], a.resources["share"]),
+        (Milli(1000), Milli(125))
+    );
+    // Cores left out: all but the held ones and their siblings.
+    let facts = machine(8, |id| {
+        if id % 4 < 2 {
+            vec![id / 4 * 4, id / 4 * 4 + 1]
+        } else {
+            vec![id]
+        }
+    });
+    config.validate(&facts).unwrap();
+    assert_eq!(config.shared_cores(a, &facts), [2, 3, 6, 7]);
+    let held = config.capacity(a, &facts, []).held;
+    assert_eq!(
+        held,
+        [HeldCore { core: 1, numa: 0 }, HeldCore { core: 5, numa: 1 }]
+    );
+    assert_eq!(
+        config.node("b").unwrap().host,
+        Host::Ssh("me@far".to_owned())
+    );
+    let far = config.check_launchers().unwrap_err().to_string();
+    assert_eq!(
+        far,
+        "x.toml:5:32: node `b` is on ssh:me@far, and `corehold up` can only start local nodes so far; \
+         use host = \"local\", or take it out and start it on that machine by `corehold node --join`"
+    );
+}
+
+#[test]
+fn every_mistake_gets_a_place_and_a_way_out() {
+    let node = "[[node]]\nname = \"a\"\n";
+    let table = [
+        (
+            format!("{node}labls = {{ role = \"x\" }}"),
+            "3:1: unknown key `labls` in [[node]]; did you mean `labels`? (known here: name, host, labels, \
+          cores, held, shield, memory, resources, listen)",
+        ),
+        (
+            format!("[clutser]\n{node}"),
+            "1:2: unknown key `clutser` in the file; did you mean `cluster`? (known here: cluster, node, pool)",
+        ),
+        (
+            format!("{node}[pool.p]\nmaximum = 1"),
+            "4:1: unknown key `maximum` in [pool.p]; did you mean `max`? (known here: min, max, target_queue, idle_s)",
+        ),
+        (
+            format!("{node}cores = 1"),
+            "3:9: `cores` must be a list of core numbers, such as [0, 1], not a whole number",
+        ),
+        (
+            format!("{node}cores = [0, \"1\"]"),
+            "3:13: `cores` must be a whole number, not a string",
+        ),
+        (
+            format!("{node}shield = \"yes\""),
+            "3:10: `shield` must be true or false, not a string",
+        ),
+        (
+            "[node]\nname = \"a\"".to_owned(),
+            "1:1: `node` must be a list of tables; write [[node]], not [node], not a table",
+        ),
+        (
+            "[[node]]\nhost = \"local\"".to_owned(),
+            "1:1: [[node]] has no `name`; add name = \"bench\"",
+        ),
+        (
+            format!("{node}\n{node}"),
+            "5:8: a node named `a` stands already in line 2; give this one another name",
+        ),
+        (
+            format!("{node}cores = [0, 1]\nheld = [1]"),
+            "4:9: core 1 is both held and shared by node `a`; take it out of `cores` or of `held`",
+        ),
+        (
+            format!("{node}held = [1]\n[[node]]\nname = \"b\"\ncores = [0]\nheld = [1]"),
+            "3:9: node `a` holds core 1, which node `b` of the same host holds too; a held core belongs to one node alone",
+        ),
+        (
+            format!("{node}held = [1]\n[[node]]\nname = \"b\"\ncores = [0, 1]"),
+            "3:9: node `a` holds core 1, which node `b` of the same host shares too; a held core belongs to one node alone",
+        ),
+        (
+            format!("{node}held = [0, 0]"),
+            "3:12: core 0 stands twice in `held`; write it once",
+        ),
+        (
+            format!("{node}held = [7]"),
+            "3:9: node `a` names core 7, which this machine does not have; it has cores 0 to 1",
+        ),
+        (
+            format!("{node}held = [0, 1]"),
+            "2:8: node `a` has no shared core to run on: all cores of this machine are held; leave at least one",
+        ),
+        (
+            format!("{node}cores = [-1]"),
+            "3:10: `cores` must be from 0 to 8191, not -1",
+        ),
+        (
+            format!("{node}listen = \"localhost\""),
+            "3:10: `localhost` is no address; write an IP address and a port, such as \"127.0.0.1:7420\"",
+        ),
+        (
+            format!("{node}memory = \"8 gigs\""),
+            "3:10: `8 gigs` is no memory size; write a number with KiB, MiB, GiB or TiB, such as \"8GiB\"",
+        ),
+        (
+            format!("{node}memory = \"1GiB\""),
+            "3:10: the nodes of this machine ask for 1073741824 bytes of memory, and it has 10000; ask for less",
+        ),
+        (
+            format!("{node}labels = {{ role = \"a b\" }}"),
+            "3:19: `a b` can't be a label's value; use 1 to 63 letters, digits, `.`, `_`, `-`, first a letter or digit",
+        ),
+        (
+            format!("{node}labels = {{ \"-x\" = \"a\" }}"),
+            "3:19: `-x` can't be a label's name; use 1 to 63 letters, digits, `.`, `_`, `-`, first a letter or digit",
+        ),
+        (
+            format!("{node}host = \"slurm\""),
+            "3:8: `slurm` is no host; use \"local\" or \"ssh:USER@MACHINE\"",
+        ),
+        (
+            format!("{node}host = \"ssh:-oProxyCommand=x\""),
+            "3:8: `ssh:-oProxyCommand=x` is no host; use \"local\" or \"ssh:USER@MACHINE\"",
+        ),
+        (
+            format!("{node}resources = {{ fpga = -1 }}"),
+            "3:22: `fpga` must be from 0 to 1000000000, not -1",
+        ),
+        (
+            format!("{node}[pool.p]\nmin = 3\nmax = 2"),
+            "5:7: pool `p` has max = 2, less than min = 3; raise `max` or lower `min`",
+        ),
+        (
+            "[cluster]\nname = \"x\"".to_owned(),
+            "1:1: the cluster has no nodes; add one: [[node]] with name = \"here\" and host = \"local\"",
+        ),
+        (
+            format!("{node}cores = [0"),
+            "3:11: this is not TOML: unclosed array, expected `]`",
+        ),
+        (
+            format!("{node}name = \"b\""),
+            "3:1: this is not TOML: duplicate key",
+        ),
+    ];
+    for (text, wanted) in table {
+        assert_eq!(
+            complaint(&text),
+            format!("conf/cluster.toml:{wanted}"),
+            "for\n{text}"
+        );
+    }
+}
+
+#[test]
+fn a_sibling_of_a_held_core_must_be_idle() {
+    let text =
+        "[[node]]\nname = \"a\"\ncores = [0]\nheld = [3]\n[[node]]\nname = \"b\"\ncores = [0, 2]";
+    let config = ClusterConfig::parse(text, "c").unwrap();
+    config.validate(&machine(4, |id| vec![id])).unwrap();
+    let twins = machine(4, |id| vec![id / 2 * 2, id / 2 * 2 + 1]);
+    assert_eq!(
+        config.validate(&twins).unwrap_err().to_string(),
+        "c:4:9: node `a` holds core 3, but core 2 is the same physical core and is used by node `b`; \
+         leave core 2 idle"
+    );
+}
+
+#[test]
+fn columns_count_characters_and_a_missing_file_says_so() {
+    let error = complaint("[[node]]\nname = \"ä\"");
+    assert!(
+        error.starts_with("conf/cluster.toml:2:8: `ä` can't be a node's name"),
+        "{error}"
+    );
+    let error = ClusterConfig::load("no/such/cluster.toml")
+        .unwrap_err()
+        .to_string();
+    assert!(
+        error.starts_with("no/such/cluster.toml: cannot read the file: No such file"),
+        "{error}"
+    );
+}

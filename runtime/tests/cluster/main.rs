@@ -1,0 +1,59 @@
+//! The sans-I/O heart of the cluster, through its public API. Tests cite the invariants that
+//! the modules' docs number.
+
+mod config;
+mod head;
+mod membership;
+mod placement;
+mod resources;
+mod simulation;
+mod supervision;
+
+use std::time::Duration;
+
+use corehold::cluster::{
+    ActorId, Capacity, Demand, HeldCore, Hello, Milli, Owner, Restart, SpawnRequest,
+};
+
+fn ms(n: u64) -> Duration {
+    Duration::from_millis(n)
+}
+
+fn s(n: u64) -> Duration {
+    Duration::from_secs(n)
+}
+
+/// A node of two shared cores, labelled with its own name.
+fn hello(name: &str, boot: u64, held: &[u32]) -> Hello {
+    Hello {
+        name: name.to_owned(),
+        boot,
+        address: ([127, 0, 0, 1], 9).into(),
+        class: "test/1".to_owned(),
+        capacity: Capacity {
+            cpus: Milli::whole(2),
+            memory: 1 << 30,
+            held: held
+                .iter()
+                .map(|&core| HeldCore { core, numa: 0 })
+                .collect(),
+            labels: [("role".to_owned(), name.to_owned())].into(),
+            actor_types: ["A".to_owned()].into(),
+            ..Capacity::default()
+        },
+    }
+}
+
+/// A detached actor that asks for nothing.
+fn wish(actor: u64) -> SpawnRequest {
+    SpawnRequest {
+        actor: ActorId(actor),
+        name: None,
+        owner: Owner::Detached,
+        demand: Demand::of("A"),
+        args: vec![1, 2, 3],
+        restart: Restart::Never,
+        process: false,
+        place_within: None,
+    }
+}

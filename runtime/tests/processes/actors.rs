@@ -1,0 +1,130 @@
+//! Actors that the cases use.
+
+use actix::{AsyncContext as _, ResponseFuture};
+use corehold::prelude::*;
+
+/// Keeps what it is told.
+#[derive(Default, Serialize, Deserialize)]
+pub struct Keeper {
+    pub kept: Vec<u64>,
+    pub bytes: u64,
+}
+
+#[derive(Message, Serialize, Deserialize)]
+#[rtype(result = "()")]
+pub struct Keep(pub u64);
+
+#[derive(Message, Serialize, Deserialize)]
+#[rtype(result = "Vec<u64>")]
+pub struct Kept;
+
+/// A message of some size, which takes its time.
+#[derive(Message, Serialize, Deserialize)]
+#[rtype(result = "u64")]
+pub struct Slow {
+    pub load: Vec<u8>,
+    pub milliseconds: u64,
+}
+
+#[derive(Message, Serialize, Deserialize)]
+#[rtype(result = "()")]
+pub struct Panic(pub String);
+
+#[derive(Message, Serialize, Deserialize)]
+#[rtype(result = "(String, u32, u32)")]
+pub struct Whereabouts;
+
+#[derive(Message, Serialize, Deserialize)]
+#[rtype(result = "Vec<u32>")]
+pub struct HeldCores;
+
+/// Passed on to another actor.
+#[derive(Message, Serialize, Deserialize)]
+#[rtype(result = "Result<Vec<u64>, AskError>")]
+pub struct KeepAt {
+    pub at: Handle<Keeper>,
+    pub values: Vec<u64>,
+}
+
+#[derive(Message, Serialize, Deserialize)]
+#[rtype(result = "Result<u64, corehold::ObjectError>")]
+pub struct SumOf(pub ObjectRef<Vec<u64>>);
+
+#[corehold::actor]
+impl Actor for Keeper {
+    type Context = Context<Self>;
+}
+
+#[corehold::handler]
+impl Handler<Keep> for Keeper {
+    type Result = ();
+    fn handle(&mut self, Keep(n): Keep, _: &mut Self::Context) {
+        self.kept.push(n);
+    }
+}
+
+#[corehold::handler]
+impl Handler<Kept> for Keeper {
+    type Result = Vec<u64>;
+    fn handle(&mut self, _: Kept, _: &mut Self::Context) -> Vec<u64> {
+        self.kept.clone()
+    }
+}
+
+#[corehold::handler]
+impl Handler<Slow> for Keeper {
+    type Result = u64;
+    fn handle(&mut self, message: Slow, _: &mut Self::Context) -> u64 {
+        std::thread::sleep(std::time::Duration::from_millis(message.milliseconds));
+        self.bytes += message.load.len() as u64;
+        self.bytes
+    }
+}
+
+#[corehold::handler]
+impl Handler<Panic> for Keeper {
+    type Result = ();
+    fn handle(&mut self, Panic(why): Panic, _: &mut Self::Context) {
+        panic!("{why}");
+    }
+}
+
+#[corehold::handler]
+impl Handler<Whereabouts> for Keeper {
+    type Result = actix::MessageResult<Whereabouts>;
+    fn handle(&mut self, _: Whereabouts, ctx: &mut Self::Context) -> Self::Result {
+        let _ = ctx.address();
+        let env = corehold::current().unwrap();
+        actix::MessageResult((env.node, std::process::id(), env.incarnation))
+    }
+}
+
+#[corehold::handler]
+impl Handler<HeldCores> for Keeper {
+    type Result = Vec<u32>;
+    fn handle(&mut self, _: HeldCores, _: &mut Self::Context) -> Vec<u32> {
+        let slot = corehold::current().unwrap().slot;
+        slot.map_or(Vec::new(), |s| s.cores().iter().copied().collect())
+    }
+}
+
+#[corehold::handler]
+impl Handler<KeepAt> for Keeper {
+    type Result = ResponseFuture<Result<Vec<u64>, AskError>>;
+    fn handle(&mut self, message: KeepAt, _: &mut Self::Context) -> Self::Result {
+        Box::pin(async move {
+            for value in message.values {
+                message.at.tell(Keep(value)).await?;
+            }
+            message.at.ask(Kept).await
+        })
+    }
+}
+
+#[corehold::handler]
+impl Handler<SumOf> for Keeper {
+    type Result = ResponseFuture<Result<u64, corehold::ObjectError>>;
+    fn handle(&mut self, SumOf(object): SumOf, _: &mut Self::Context) -> Self::Result {
+        Box::pin(async move { Ok(object.get().await?.iter().sum()) })
+    }
+}

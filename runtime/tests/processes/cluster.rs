@@ -1,0 +1,65 @@
+//! A cluster for one case, in a folder of its own.
+
+use std::path::PathBuf;
+
+use corehold::{Cluster, entry};
+
+pub struct TestCluster {
+    folder: tempfile::TempDir,
+}
+
+impl TestCluster {
+    /// Starts a cluster with these `[[node]]` tables.
+    pub fn up(nodes: &str) -> Self {
+        let cluster = Self::written(nodes);
+        let program = std::env::current_exe().unwrap();
+        entry::up(&program, &cluster.config()).unwrap();
+        cluster
+    }
+
+    /// Writes the file only.
+    pub fn written(nodes: &str) -> Self {
+        let folder = tempfile::tempdir().unwrap();
+        let text = format!("[cluster]\nname = \"test\"\nlisten = \"127.0.0.1:0\"\n{nodes}");
+        std::fs::write(folder.path().join("cluster.toml"), text).unwrap();
+        Self { folder }
+    }
+
+    pub fn config(&self) -> PathBuf {
+        self.folder.path().join("cluster.toml")
+    }
+
+    pub fn keys(&self) -> PathBuf {
+        self.folder.path().join(".corehold/keys")
+    }
+
+    /// Runs `main` as a driver. Once a process.
+    pub fn drive(&self, main: impl AsyncFnOnce(Cluster) -> corehold::Result<()>) {
+        entry::drive(&self.config(), "test", main).unwrap();
+    }
+}
+
+impl Drop for TestCluster {
+    fn drop(&mut self) {
+        let ended = entry::down(&self.config());
+        if !std::thread::panicking() {
+            ended.unwrap();
+        } else {
+            for entry in std::fs::read_dir(self.folder.path().join(".corehold/logs"))
+                .into_iter()
+                .flatten()
+                .flatten()
+            {
+                let text = std::fs::read_to_string(entry.path()).unwrap_or_default();
+                eprintln!("--- {}\n{text}", entry.path().display());
+            }
+        }
+    }
+}
+
+/// One node named `one`.
+pub const ONE: &str = "[[node]]\nname = \"one\"\nhost = \"local\"\nlabels = { kind = \"a\" }\n";
+
+/// Two nodes, `one` (kind a) and `two` (kind b).
+pub const TWO: &str = "[[node]]\nname = \"one\"\nhost = \"local\"\nlabels = { kind = \"a\" }\ncores = [0]\n\
+     [[node]]\nname = \"two\"\nhost = \"local\"\nlabels = { kind = \"b\" }\ncores = [0]\n";

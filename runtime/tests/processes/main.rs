@@ -1,0 +1,44 @@
+//! The runtime as its users have it: real processes, QUIC over loopback, kill -9.
+//!
+//! This program is its own cluster: started by cargo it is the harness, which starts itself once for
+//! each case as a driver; that starts itself as head and nodes.
+
+mod actors;
+mod cases;
+mod cluster;
+
+use std::process::{Command, ExitCode};
+
+use libtest_mimic::{Arguments, Failed, Trial};
+
+const CASE: &str = "COREHOLD_TEST_CASE";
+
+fn main() -> ExitCode {
+    if let Some(code) = corehold::entry::serve_role() {
+        return code;
+    }
+    if let Ok(name) = std::env::var(CASE) {
+        let case = cases::ALL.iter().find(|(n, _)| *n == name);
+        let (_, run) = case.expect("the harness names a case that exists");
+        run();
+        return ExitCode::SUCCESS;
+    }
+    let trials = cases::ALL.iter().map(|(name, _)| {
+        Trial::test(*name, move || {
+            let program = std::env::current_exe()?;
+            let ended = Command::new(program).env(CASE, name).output()?;
+            if ended.status.success() {
+                // What a case skips and why is on its standard output.
+                print!("{}", String::from_utf8_lossy(&ended.stdout));
+                return Ok(());
+            }
+            Err(Failed::from(format!(
+                "{}\n{}{}",
+                ended.status,
+                String::from_utf8_lossy(&ended.stdout),
+                String::from_utf8_lossy(&ended.stderr)
+            )))
+        })
+    });
+    libtest_mimic::run(&Arguments::from_args(), trials.collect()).exit_code()
+}

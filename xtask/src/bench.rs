@@ -1,0 +1,44 @@
+//! `cargo xtask bench NAME`: numbers, one JSON line on stdout.
+use std::io;
+use std::path::Path;
+use std::process::ExitCode;
+
+use crate::cargo::cargo;
+
+/// `main [RUN]`: the numbers of the training run in folder RUN, or of the latest finished
+/// one in `runs`.
+const NAMES: &[&str] = &["main"];
+
+/// Runs the bench that the first of `args` names; the exit code is 2 if none has that
+/// name.
+pub fn run(root: &Path, args: &[String]) -> io::Result<ExitCode> {
+    match args.split_first() {
+        Some((name, rest)) if name == "main" => main(root, rest),
+        _ => {
+            eprintln!(
+                "xtask: usage: cargo xtask bench NAME, with the names: {}",
+                NAMES.join(", ")
+            );
+            Ok(ExitCode::from(2))
+        }
+    }
+}
+
+/// The numbers are the program's own: only it knows the run record.
+fn main(root: &Path, args: &[String]) -> io::Result<ExitCode> {
+    let status = cargo("run")
+        .args([
+            "--quiet",
+            "--package",
+            "corehold-actors",
+            "--",
+            "summary",
+            "--json",
+        ])
+        .args(args)
+        .current_dir(root)
+        .status()
+        .map_err(|e| io::Error::new(e.kind(), format!("cannot run cargo: {e}")))?;
+    let code = status.code().and_then(|code| u8::try_from(code).ok());
+    Ok(ExitCode::from(code.unwrap_or(1)))
+}
