@@ -69,6 +69,16 @@ pub fn serve_role() -> Option<ExitCode> {
     })
 }
 
+/// Is node `name` of the cluster in the file `config`, whose head is at `head`, until that ends it.
+///
+/// # Errors
+/// Where the head is out of reach or refuses it.
+pub fn node(config: &Path, name: &str, head: SocketAddr) -> Result<()> {
+    log_to_stderr();
+    let config = ClusterConfig::load(absolute(config)?)?;
+    actix_rt::System::new().block_on(node::run(config, name, head))
+}
+
 enum Role {
     Head {
         config: PathBuf,

@@ -54,9 +54,12 @@ enum Command {
     },
     /// Run a program of your own on the cluster, with its own actors
     Run(run::Run),
+    /// Be a node of a cluster whose head runs already
+    Node(operate::Node),
     /// Make the cluster's keys, if it has none
     Keys(Which),
     /// Print a finished run's numbers as one JSON line
+    #[command(hide = true)]
     Summary(summary::Summarise),
 }
 
@@ -81,6 +84,7 @@ pub fn main() -> ExitCode {
         Command::Bench(bench) => bench.run(),
         Command::Doctor { json } => doctor::run(json),
         Command::Run(run) => run.run(),
+        Command::Node(node) => node.run(),
         Command::Keys(which) => operate::keys(&which.cluster),
         Command::Summary(summarise) => summarise.run(),
     };

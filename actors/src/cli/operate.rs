@@ -1,12 +1,33 @@
 //! `corehold up`, `down`, `status`, `keys`.
 
-use std::path::Path;
+use std::net::SocketAddr;
+use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
+use clap::Args;
 use corehold::cluster::ClusterConfig;
 use corehold::{entry, wire::Identity};
 
 use super::Failure;
+
+#[derive(Args)]
+pub(super) struct Node {
+    /// Its name in the cluster's file
+    name: String,
+    /// The head's address
+    #[arg(long)]
+    join: SocketAddr,
+    /// The cluster's file; its keys must be beside it, as on the head's machine
+    #[arg(long, default_value = "cluster.toml")]
+    cluster: PathBuf,
+}
+
+impl Node {
+    pub(super) fn run(self) -> Result<ExitCode, Failure> {
+        entry::node(&self.cluster, &self.name, self.join)?;
+        Ok(ExitCode::SUCCESS)
+    }
+}
 
 pub(super) fn up(cluster: &Path) -> Result<ExitCode, Failure> {
     let program = std::env::current_exe()?;

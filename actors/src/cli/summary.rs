@@ -12,6 +12,9 @@ use crate::train::summary::json_line;
 pub(super) struct Summarise {
     /// The run's folder; the latest finished one of `runs` if left out
     run: Option<PathBuf>,
+    /// Accepted for symmetry: the line is JSON in any case
+    #[arg(long, hide = true)]
+    json: bool,
     /// Where runs are
     #[arg(long, default_value = "runs")]
     runs: PathBuf,
@@ -19,6 +22,7 @@ pub(super) struct Summarise {
 
 impl Summarise {
     pub(super) fn run(self) -> Result<ExitCode, Failure> {
+        let _ = self.json;
         println!("{}", json_line(self.run.as_deref(), &self.runs)?);
         Ok(ExitCode::SUCCESS)
     }
