@@ -215,7 +215,7 @@ pub fn down(config: &Path) -> Result<()> {
     let state = StateDir::of(&loaded);
     let asked = match state.head() {
         // It holds the lock, so the process with this id is the head.
-        Some(head) => end(head.pid).map(|()| state.await_end()),
+        Some(head) => end(head.pid).map(|()| head.await_end()),
         None => Err(Error::NotUp {
             config: config.to_owned(),
             why: "its head does not run".to_owned(),

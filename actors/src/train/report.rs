@@ -43,7 +43,7 @@ pub fn report(name: &str, s: &Summary) -> String {
         times(s.corpus_best_gflops),
     );
     table.rate(
-        "  the best of as many random kernels",
+        &format!("  the best of {} random kernels", s.random_measured),
         s.random_best_gflops,
         times(s.random_best_gflops),
     );
@@ -65,6 +65,10 @@ pub fn report(name: &str, s: &Summary) -> String {
         "Run {name}: {steps} in {}\n\n{}",
         clock(s.seconds.unwrap_or(0.0)),
         table.render()
+    );
+    text += &format!(
+        "\nThe policy wrote {} right kernels in all.\n",
+        s.samples_measured
     );
     if let (Some(verified), Some(distinct)) = (s.verified_share_last, s.distinct_last) {
         text += &format!(

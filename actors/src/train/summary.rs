@@ -39,9 +39,13 @@ pub struct Summary {
     /// The corpus's best, measured likewise.
     #[serde(serialize_with = "rounded")]
     pub corpus_best_gflops: Option<f64>,
-    /// The best of as many random grammar kernels as the job measured.
+    /// The best of the random grammar kernels that were measured beside.
     #[serde(serialize_with = "rounded")]
     pub random_best_gflops: Option<f64>,
+    /// How many random grammar kernels were measured, with the corpus's own draws.
+    pub random_measured: u32,
+    /// How many samples of the policy were right and so measured.
+    pub samples_measured: u32,
     /// OpenBLAS, where it is installed.
     #[serde(serialize_with = "rounded")]
     pub openblas_gflops: Option<f64>,
@@ -96,6 +100,8 @@ impl Summary {
             best_again_gflops: best_again,
             corpus_best_gflops: rival(RivalKind::CorpusBest),
             random_best_gflops: rival(RivalKind::RandomBest),
+            random_measured: record.corpus_size()?,
+            samples_measured: record.measured_samples()?,
             openblas_gflops: rival(RivalKind::OpenBlas),
             peak_gflops: run.peak_gflops,
             best_vs_corpus: ratio(best_again, rival(RivalKind::CorpusBest)),

@@ -331,6 +331,8 @@ fn the_summary_of_a_run() {
         "best_again_gflops",
         "corpus_best_gflops",
         "random_best_gflops",
+        "random_measured",
+        "samples_measured",
         "openblas_gflops",
         "peak_gflops",
         "best_vs_corpus",

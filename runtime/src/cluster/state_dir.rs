@@ -6,7 +6,6 @@ use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 
 use nix::fcntl::{Flock, FlockArg};
-use serde::{Deserialize, Serialize};
 
 use super::ClusterConfig;
 use crate::error::{Error, Result};
@@ -18,16 +17,25 @@ pub(crate) struct StateDir {
 }
 
 /// Where the head is, as it wrote it down.
-#[derive(Clone, Debug, Serialize, Deserialize)]
+#[derive(Debug)]
 pub(crate) struct HeadAddress {
     pub pid: i32,
     pub address: SocketAddr,
+    file: fs::File,
+}
+
+impl HeadAddress {
+    /// Waits until the head's process has ended, in whatever way.
+    pub(crate) fn await_end(self) {
+        // Waiting for the lock is waiting for its holder's end.
+        let _ = Flock::lock(self.file, FlockArg::LockShared);
+    }
 }
 
 /// The head's claim to the cluster: while it lives, no second head starts.
 pub(crate) struct HeadFile {
     path: PathBuf,
-    _lock: Flock<fs::File>,
+    lock: Flock<fs::File>,
 }
 
 impl StateDir {
@@ -74,8 +82,8 @@ impl StateDir {
         }
     }
 
-    /// Claims the cluster for this process.
-    pub(crate) fn lock_head(&self, address: SocketAddr) -> Result<HeadFile> {
+    /// Claims the cluster for this process; nobody finds it before [`HeadFile::publish`].
+    pub(crate) fn lock_head(&self) -> Result<HeadFile> {
         self.create()?;
         let path = self.head_file();
         let io = Self::io(&path, "the cluster's state folder must be writable");
@@ -85,7 +93,7 @@ impl StateDir {
             .write(true)
             .open(&path)
             .map_err(&io)?;
-        let mut lock = Flock::lock(file, FlockArg::LockExclusiveNonblock).map_err(|(_, e)| {
+        let lock = Flock::lock(file, FlockArg::LockExclusiveNonblock).map_err(|(_, e)| {
             if e == nix::errno::Errno::EWOULDBLOCK {
                 Error::Refused(format!(
                     "the cluster of {} is up already; `corehold status` shows it, `corehold down` ends it",
@@ -96,38 +104,47 @@ impl StateDir {
             }
         })?;
         lock.set_len(0).map_err(&io)?;
-        let text = format!("{} {address}\n", std::process::id());
-        lock.write_all(text.as_bytes()).map_err(&io)?;
-        Ok(HeadFile { path, _lock: lock })
-    }
-
-    /// Waits until the head has ended, in whatever way, and let the cluster go.
-    pub(crate) fn await_end(&self) {
-        // Waiting for the lock is waiting for its holder's end.
-        if let Ok(file) = fs::File::open(self.head_file()) {
-            let _ = Flock::lock(file, FlockArg::LockShared);
-        }
+        Ok(HeadFile { path, lock })
     }
 
     /// Where the head is, if one holds the cluster.
     pub(crate) fn head(&self) -> Option<HeadAddress> {
         let file = fs::File::open(self.head_file()).ok()?;
         // A head that was killed leaves the file but not the lock.
-        if Flock::lock(file, FlockArg::LockSharedNonblock).is_ok() {
-            return None;
-        }
+        let file = match Flock::lock(file, FlockArg::LockSharedNonblock) {
+            Ok(_) => return None,
+            Err((file, _)) => file,
+        };
         let text = fs::read_to_string(self.head_file()).ok()?;
         let (pid, address) = text.trim().split_once(' ')?;
         Some(HeadAddress {
             pid: pid.parse().ok()?,
             address: address.parse().ok()?,
+            file,
         })
     }
 }
 
-impl Drop for HeadFile {
-    fn drop(&mut self) {
+impl HeadFile {
+    /// Writes down where the head listens.
+    pub(crate) fn publish(&mut self, address: SocketAddr) -> Result<()> {
+        let text = format!("{} {address}\n", std::process::id());
+        self.lock
+            .write_all(text.as_bytes())
+            .map_err(|source| Error::Io {
+                path: self.path.clone(),
+                source,
+                advice: "the cluster's state folder must be writable and its disk have room",
+            })
+    }
+}
+
+impl HeadFile {
+    /// Gives the cluster up: nobody finds the head any more, and who waits for its end waits for the end of the
+    /// process.
+    pub(crate) fn give_up(self) {
         // Before the lock is let go: nobody reads an address that holds no more.
         let _ = fs::remove_file(&self.path);
+        std::mem::forget(self.lock);
     }
 }

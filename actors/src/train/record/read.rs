@@ -200,6 +200,14 @@ impl Record {
         })
     }
 
+    /// Kernels drawn from the grammar and measured, kept in the corpus or not.
+    ///
+    /// # Errors
+    /// [`RecordError::Database`].
+    pub fn corpus_size(&self) -> Result<u32, RecordError> {
+        self.one("SELECT count(*) FROM corpus", [])
+    }
+
     /// Samples that were measured: how many random kernels are an honest rival.
     ///
     /// # Errors

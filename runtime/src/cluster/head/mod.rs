@@ -16,7 +16,7 @@ use tokio::sync::mpsc;
 use self::peers::{Peer, PeerId};
 use self::requests::Waiter;
 use super::launcher::{ChildEvent, Launcher};
-use super::state_dir::{HeadFile, StateDir};
+use super::state_dir::StateDir;
 use super::{
     ActorAction, ActorEvent, ClusterConfig, HeadAction, HeadEvent, HeadSettings, HeadState,
     MemberAction, MemberEvent, Owner,
@@ -47,10 +47,12 @@ pub(crate) async fn run(
     ready: impl FnOnce(Result<(), String>),
 ) -> Result<()> {
     let state_dir = StateDir::of(&config);
+    // Before the port: a second head is told of the first, not of a port in use.
+    let mut claim = state_dir.lock_head()?;
     let identity = Identity::load_or_create(&state_dir.keys())?;
     let (knocks, knocking) = mpsc::channel(64);
     let (process, _exits) = Process::start(&identity, config.listen, Some(knocks))?;
-    let lock = state_dir.lock_head(process.address)?;
+    claim.publish(process.address)?;
 
     let names: BTreeSet<String> = config.nodes.iter().map(|n| n.name.clone()).collect();
     let (launcher, children) = Launcher::start(&config, &state_dir, process.address)?;
@@ -74,7 +76,7 @@ pub(crate) async fn run(
         ending: None,
     };
     let ended = head.run(knocking, events, children).await;
-    drop::<HeadFile>(lock);
+    claim.give_up();
     ended
 }
 
