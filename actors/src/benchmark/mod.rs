@@ -3,7 +3,7 @@
 mod baseline;
 
 use std::path::PathBuf;
-use std::sync::{Arc, OnceLock};
+use std::sync::Arc;
 use std::time::Duration;
 
 use corehold::isolate::{Isolation, Slot};
@@ -18,9 +18,9 @@ use crate::kernel::{Binary, Outcome, Problem};
 #[derive(Serialize, Deserialize)]
 pub struct Benchmark {
     problem: Problem,
-    /// What these cores can do at most; measured once a life.
+    /// What these cores can do at most: the highest that was measured in this life.
     #[serde(skip)]
-    peak: OnceLock<sealed::Peak>,
+    peak: Option<sealed::Peak>,
 }
 
 impl Benchmark {
@@ -28,7 +28,7 @@ impl Benchmark {
     pub fn new(problem: Problem) -> Self {
         Self {
             problem,
-            peak: OnceLock::new(),
+            peak: None,
         }
     }
 
@@ -38,16 +38,28 @@ impl Benchmark {
             .ok_or(BenchmarkError::NoSlot)
     }
 
-    fn peak(&self, slot: &Slot) -> Result<sealed::Peak, BenchmarkError> {
-        if let Some(peak) = self.peak.get() {
-            return Ok(*peak);
+    fn peak(&mut self, slot: &Slot) -> Result<sealed::Peak, BenchmarkError> {
+        match self.peak {
+            Some(peak) => Ok(peak),
+            None => self.measure_peak(slot),
         }
-        let peak = sealed::measure_peak(slot).map_err(harness)?;
-        Ok(*self.peak.get_or_init(|| peak))
+    }
+
+    /// Measures the peak anew and keeps the highest: a host's clock rises and falls, a core's limit does not.
+    fn measure_peak(&mut self, slot: &Slot) -> Result<sealed::Peak, BenchmarkError> {
+        let mut highest = self.peak;
+        for _ in 0..PEAKS {
+            let peak = sealed::measure_peak(slot).map_err(harness)?;
+            if highest.is_none_or(|h| peak.gflops > h.gflops) {
+                highest = Some(peak);
+            }
+        }
+        self.peak = highest;
+        highest.ok_or(BenchmarkError::NoSlot)
     }
 
     fn measure(
-        &self,
+        &mut self,
         binary: &Binary,
         timing: &Timing,
         trusted_libraries: Vec<PathBuf>,
@@ -59,17 +71,21 @@ impl Benchmark {
             ..timing.budget()
         };
         let shape = Shape::of(&self.problem.timed_shape).ok_or(BenchmarkError::NoShape)?;
-        sealed::measure(
-            binary,
-            &self.problem.symbol,
-            shape,
-            &slot,
-            peak.gflops,
-            &budget,
-        )
-        .map_err(harness)
+        let symbol = self.problem.symbol.clone();
+        let measure = |peak: sealed::Peak| {
+            sealed::measure(binary, &symbol, shape, &slot, peak.gflops, &budget).map_err(harness)
+        };
+        let outcome = measure(peak)?;
+        if sealed::is_above_peak(&outcome) {
+            let again = self.measure_peak(&slot)?;
+            return measure(again);
+        }
+        Ok(outcome)
     }
 }
+
+/// Measurements of the peak, of which the highest counts.
+const PEAKS: usize = 3;
 
 fn harness(e: sealed::SealedError) -> BenchmarkError {
     BenchmarkError::Harness(e.to_string())

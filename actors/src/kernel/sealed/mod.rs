@@ -42,7 +42,7 @@ use serde::{Deserialize, Serialize};
 
 pub use check::{Limits, SMALL_AND_ODD, check};
 pub use error::SealedError;
-pub use measure::{Breakdown, Budget, Measured, measure, measure_in_detail};
+pub use measure::{Breakdown, Budget, Measured, is_above_peak, measure, measure_in_detail};
 pub use peak::{Peak, measure_peak};
 
 /// The shape of C += A B: A is m x k, B is k x n, C is m x n, all row-major doubles.
