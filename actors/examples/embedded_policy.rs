@@ -1,36 +1,43 @@
 //! How quick and how good the embedded policy is on one thread of this machine.
 //!
-//! `cargo run -p corehold-actors --example embedded_policy -- [seconds] [vocabulary] [kernels]`
+//! `cargo run -p corehold-actors --example embedded_policy -- [seconds] [vocabulary] [batch] [lr] [range]`
 //!
-//! Trains a tokenizer on kernels of the grammar, warm-starts the model for `seconds`, writes 160
-//! kernels, has gcc look at them, and times generation and one update of 5 groups of 16.
+//! Trains a tokenizer on the shipped corpus, warm-starts the model for `seconds`, writes 160 kernels and
+//! has rules, compiler and the sealed check judge them; then times generation and updates of 5 groups
+//! of 16.
 #[cfg(feature = "torch")]
 mod with_torch {
     use std::collections::HashSet;
     use std::error::Error;
-    use std::io::Write;
     use std::ops::ControlFlow;
-    use std::process::{Command, Stdio};
     use std::time::{Duration, Instant};
 
-    use corehold_actors::kernel::grammar;
+    use corehold_actors::kernel::corpus::Corpus;
+    use corehold_actors::kernel::sealed::{Limits, Shape, check};
+    use corehold_actors::kernel::{Compiler, Kernel, Problem, Verdict, rules};
     use corehold_actors::learner::{Budget, Group, GrpoConfig, Learner};
-    use corehold_actors::policy::{END_OF_TEXT, Policy, SamplingConfig, Tokenizer, generate};
-
-    use nix::sys::resource::{UsageWho, getrusage};
+    use corehold_actors::policy::{
+        END_OF_TEXT, ModelConfig, Policy, SamplingConfig, Tokenizer, generate,
+    };
 
     const PROMPT: &str = "<|dgemm|>";
 
     pub fn main() -> Result<(), Box<dyn Error>> {
         tch::set_num_threads(1);
-        let mut args = std::env::args().skip(1).map(|arg| arg.parse::<usize>());
-        let mut argument = |default| args.next().unwrap_or(Ok(default));
-        let (seconds, vocab, kernels) = (argument(75)?, argument(384)?, argument(1000)?);
-
-        let corpus: Vec<String> = grammar::distinct(1, kernels)
-            .into_iter()
-            .map(|kernel| kernel.body)
-            .collect();
+        let args: Vec<f64> = std::env::args()
+            .skip(1)
+            .map(|arg| arg.parse())
+            .collect::<Result<_, _>>()?;
+        let argument = |at: usize, default| args.get(at).copied().unwrap_or(default);
+        let (seconds, vocab) = (argument(0, 75.0), argument(1, 512.0) as usize);
+        let config = GrpoConfig {
+            warm_start_batch: argument(2, GrpoConfig::default().warm_start_batch as f64) as usize,
+            warm_start_learning_rate: argument(3, GrpoConfig::default().warm_start_learning_rate),
+            ..GrpoConfig::default()
+        };
+        let judge = Judge::find()?;
+        let shipped = Corpus::shipped("dgemm")?.entries;
+        let corpus: Vec<String> = shipped.into_iter().map(|entry| entry.body).collect();
         let start = Instant::now();
         let tokenizer = Tokenizer::train(&corpus, vocab, &[PROMPT])?;
         let prompt = tokenizer.id_of(PROMPT).ok_or("no prompt token")?;
@@ -52,12 +59,17 @@ mod with_torch {
             lengths.iter().max().unwrap_or(&0)
         );
 
-        let policy = Policy::embedded(tokenizer.vocab_size());
+        let shape = ModelConfig::embedded(tokenizer.vocab_size());
+        let shape = ModelConfig {
+            initializer_range: argument(4, shape.initializer_range),
+            max_position_embeddings: 128,
+            ..shape
+        };
+        let policy = Policy::fresh(shape, 1);
         println!("model: {} parameters", policy.model().parameters().numel());
-        let mut learner = Learner::new(policy, GrpoConfig::default());
+        let mut learner = Learner::new(policy, config);
         let mut next = 0.1;
-        let cpu = cpu_seconds()?;
-        let budget = Budget::Time(Duration::from_secs(seconds as u64));
+        let budget = Budget::Time(Duration::from_secs_f64(seconds));
         let stats = learner.warm_start(&ids, budget, &mut |now| {
             if now.fraction >= next {
                 println!(
@@ -69,11 +81,10 @@ mod with_torch {
             ControlFlow::Continue(())
         })?;
         println!(
-            "warm start: {} steps, {:.1} a second, {:.0} tokens/s ({:.0} a CPU second), loss {:.3}",
+            "warm start: {} steps, {:.1} a second, {:.0} tokens/s, loss {:.3}",
             stats.steps,
             stats.steps as f64 / stats.seconds,
             stats.tokens as f64 / stats.seconds,
-            stats.tokens as f64 / (cpu_seconds()? - cpu),
             stats.loss
         );
 
@@ -81,29 +92,43 @@ mod with_torch {
         let samples = generate(learner.policy(), &[prompt], 160, &sampling, 1)?;
         let known: HashSet<&str> = corpus.iter().map(String::as_str).collect();
         let mut distinct = HashSet::new();
-        let (mut compiled, mut novel, mut novel_compiled) = (0, 0, 0);
+        let (mut compiled, mut correct, mut novel, mut novel_correct) = (0, 0, 0, 0);
+        let mut whys = Vec::new();
         for sample in &samples {
             let body = tokenizer.decode(&sample.ids)?;
-            let good = sample.finished && compiles(&body)?;
-            compiled += usize::from(good);
+            let verdict = judge.verdict(&body)?;
+            let good = verdict == Verdict::Correct;
+            if !good {
+                whys.push(format!("{verdict:?}").chars().take(110).collect::<String>());
+            }
+            correct += usize::from(good);
+            compiled += usize::from(!matches!(
+                verdict,
+                Verdict::FormatViolation(_)
+                    | Verdict::LibraryViolation(_)
+                    | Verdict::CompileError(_)
+            ));
             if !known.contains(body.as_str()) {
                 novel += 1;
-                novel_compiled += usize::from(good);
+                novel_correct += usize::from(good);
             }
             distinct.insert(body);
         }
         println!(
-            "160 samples: {compiled} compile, {} are distinct, {novel} are not in the corpus and {novel_compiled} of those compile",
+            "160 samples: {compiled} compile, {correct} are right, {} are distinct, {novel} are not in the corpus and {novel_correct} of those are right",
             distinct.len()
         );
+        whys.sort();
+        for why in whys {
+            println!("  {why}");
+        }
         let entropy = samples.iter().map(|sample| sample.entropy).sum::<f32>() / 160.0;
         println!("entropy {entropy:.3} nats a token");
 
         for n in [80, 96] {
             for round in 0..3 {
-                let (start, cpu) = (Instant::now(), cpu_seconds()?);
+                let start = Instant::now();
                 let samples = generate(learner.policy(), &[prompt], n, &sampling, 100 + round)?;
-                let cpu = cpu_seconds()? - cpu;
                 let time = start.elapsed().as_secs_f64();
                 let tokens: usize = samples.iter().map(|sample| sample.ids.len()).sum();
                 let longest = samples
@@ -112,9 +137,8 @@ mod with_torch {
                     .max()
                     .unwrap_or(0);
                 println!(
-                    "{n} samples: {time:.3} s, {cpu:.3} of the CPU, {tokens} tokens, longest {longest}, \
-                     {:.0} tokens a CPU second",
-                    tokens as f64 / cpu
+                    "{n} samples: {time:.3} s, {tokens} tokens, longest {longest}, {:.0} tokens/s",
+                    tokens as f64 / time
                 );
             }
         }
@@ -140,13 +164,8 @@ mod with_torch {
                     })
                 })
                 .collect::<Result<Vec<_>, Box<dyn Error>>>()?;
-            let cpu = cpu_seconds()?;
             let stats = learner.update(&groups)?;
-            let cpu = cpu_seconds()? - cpu;
-            println!(
-                "update: {:.3} s, {cpu:.3} of the CPU, {stats:?}",
-                stats.seconds
-            );
+            println!("update: {:.3} s, {stats:?}", stats.seconds);
         }
         if let Some(sample) = samples.first() {
             println!("one sample:\n{}", tokenizer.decode(&sample.ids)?);
@@ -154,29 +173,44 @@ mod with_torch {
         Ok(())
     }
 
-    /// Processor time of this process, which other programs on the machine disturb little.
-    fn cpu_seconds() -> Result<f64, Box<dyn Error>> {
-        let usage = getrusage(UsageWho::RUSAGE_SELF)?;
-        let total = usage.user_time() + usage.system_time();
-        Ok(total.tv_sec() as f64 + total.tv_usec() as f64 * 1e-6)
+    /// Rules, compiler and sealed check, as a verifier applies them.
+    struct Judge {
+        problem: Problem,
+        gcc: Compiler,
+        shapes: Vec<Shape>,
     }
 
-    fn compiles(body: &str) -> Result<bool, Box<dyn Error>> {
-        let mut gcc = Command::new("gcc")
-            .args(["-fsyntax-only", "-fopenmp", "-march=native", "-x", "c", "-"])
-            .args(["-Werror=unknown-pragmas", "-Werror=pragmas"])
-            .stdin(Stdio::piped())
-            .stderr(Stdio::null())
-            .spawn()?;
-        let source = format!(
-            "void dgemm(int m, int n, int k, const double *restrict a, const double *restrict b, \
-             double *restrict c) {{\n{body}}}\n"
-        );
-        gcc.stdin
-            .take()
-            .ok_or("no stdin")?
-            .write_all(source.as_bytes())?;
-        Ok(gcc.wait()?.success())
+    impl Judge {
+        fn find() -> Result<Self, Box<dyn Error>> {
+            let problem = Problem::find("dgemm")?;
+            let shapes = problem
+                .check_shapes
+                .iter()
+                .filter_map(|s| Shape::of(s))
+                .collect();
+            Ok(Self {
+                problem,
+                gcc: Compiler::find()?,
+                shapes,
+            })
+        }
+
+        fn verdict(&self, body: &str) -> Result<Verdict, Box<dyn Error>> {
+            let kernel = Kernel::from_body(&self.problem, body);
+            if let Err(verdict) = rules::check(&self.problem, &kernel) {
+                return Ok(verdict);
+            }
+            let binary = match self.gcc.compile(&kernel.source)? {
+                Ok(binary) => binary,
+                Err(verdict) => return Ok(verdict),
+            };
+            Ok(check(
+                &binary,
+                &self.problem.symbol,
+                &self.shapes,
+                &Limits::default(),
+            )?)
+        }
     }
 }
 

@@ -3,6 +3,7 @@
 mod binary;
 pub mod compiler;
 mod completion;
+pub mod corpus;
 pub mod grammar;
 mod problem;
 pub mod rules;

@@ -94,7 +94,7 @@ impl Default for GrpoConfig {
             advantage_eps: 1e-4,
             temperature: 1.0,
             max_completion_tokens: 120,
-            micro_batch_tokens: 1024,
+            micro_batch_tokens: 2048,
             warm_start_learning_rate: 2e-3,
             warm_start_batch: 16,
             seed: 0,

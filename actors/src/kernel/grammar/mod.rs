@@ -5,10 +5,12 @@
 //! language is built for a policy that reads one line as one or two tokens and
 //! improves line by line:
 //!
-//! * Bodies are flat (no indentation, a brace on a line of its own), so that one
-//!   statement is the same line at every depth.
-//! * Sizes are named constants, one a line (`enum { MR = 4 };`), so that all other
-//!   lines are the same for every size and a tile is changed by changing one line.
+//! * Bodies are short: no indentation and no spaces, a brace shares a line with what it
+//!   always stands beside, and blocks at the edge of C are left to the prelude's `EDGE`.
+//! * Sizes are named (`enum{MR=4};`, `for(int pp=0,TP=64;...)`), so that all other lines
+//!   are the same for every size and a tile is changed by changing one line. The prelude
+//!   names a size for everything that a body leaves out: a nest is right with and without
+//!   each of its tile loops.
 //! * Every line has bad company: the parts of the fast kernels occur in slow ones
 //!   too, so that a corpus of slow kernels still teaches the whole vocabulary, and
 //!   what is faster has to be found by recombining it.
@@ -35,7 +37,7 @@ pub struct Draw {
 
 /// Draws one kernel.
 pub fn draw<R: Rng + ?Sized>(rng: &mut R) -> Draw {
-    let text = if rng.random_bool(0.35) {
+    let text = if rng.random_bool(0.3) {
         nest::draw(rng)
     } else {
         block::draw(rng)

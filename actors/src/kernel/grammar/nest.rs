@@ -1,4 +1,4 @@
-//! Plain loop nests: loop orders, tiles, copies of B, one update.
+//! Plain loop nests: loop orders, tiles, a transposed copy of B, one update.
 
 use rand::seq::SliceRandom;
 use rand::{Rng, RngExt};
@@ -6,139 +6,110 @@ use rand::{Rng, RngExt};
 use super::text::{Dim, Text, order_tag, pick};
 use crate::kernel::techniques::Technique;
 
-const TILES: [u32; 5] = [8, 16, 32, 64, 128];
-
-/// How B is read.
-#[derive(Clone, Copy, PartialEq)]
-enum Copy {
-    None,
-    Packed,
-    Transposed,
-}
-
 /// Draws one loop nest.
 pub(super) fn draw<R: Rng + ?Sized>(rng: &mut R) -> Text {
     let mut text = Text::default();
-    let mut order = [Dim::I, Dim::J, Dim::K];
-    order.shuffle(rng);
+    let order = order(rng);
     text.tag(order_tag(order));
-    let copy = match rng.random_range(0..10) {
-        0 => Copy::Packed,
-        1 | 2 => Copy::Transposed,
-        _ => Copy::None,
-    };
+    // Rows of the copy are read along k: it pays where k is the innermost loop.
+    let transposed = order[2] == Dim::K && rng.random_bool(0.6);
     let mut tiled: Vec<Dim> = [Dim::I, Dim::J, Dim::K]
         .into_iter()
-        .filter(|d| rng.random_bool(0.35) || (copy != Copy::None && *d != Dim::I))
+        .filter(|d| rng.random_bool(0.25) || (transposed && *d != Dim::I))
         .collect();
-    for dim in &tiled {
-        let size = pick(rng, &TILES);
-        text.constant(dim.tile_name(), size);
-        text.tag(Technique::CacheBlocking);
-    }
-    match copy {
-        Copy::None => {}
-        Copy::Packed => text.line("double bp[TP * TJ];"),
-        Copy::Transposed => text.line("double bt[TJ * TP];"),
-    }
-
     tiled.shuffle(rng);
-    // The copy stands inside both loops that it depends on.
-    let last = tiled.iter().rposition(|d| *d != Dim::I);
-    for (at, dim) in tiled.iter().enumerate() {
-        text.line(dim.tile_loop());
-        if copy != Copy::None && Some(at) == last {
-            text.open();
-            copy_b(rng, &mut text, copy);
+    if transposed {
+        // The loop over rows stays inside the copy, which is then used often.
+        tiled.sort_by_key(|d| *d == Dim::I);
+    }
+    for dim in &tiled {
+        text.tag(Technique::CacheBlocking);
+        let sizes: &[u32] = if *dim == Dim::K {
+            &[64, 256]
+        } else {
+            &[16, 64]
+        };
+        let size = pick(rng, sizes);
+        text.line(dim.tile_loop(size));
+        let copied_here = transposed && Some(dim) == tiled.iter().rfind(|d| **d != Dim::I);
+        if copied_here {
+            text.tag(Technique::Packing);
+            text.tag(Technique::TransposedCopy);
+            text.line("{double bt[16384];");
+            text.line(Dim::K.unit_loop());
+            text.line(Dim::J.unit_loop());
+            text.line("bt[(j-jj)*TP+p-pp]=b[p*n+j];");
         }
     }
-
-    let b = match copy {
-        Copy::None => "b[p * n + j]",
-        Copy::Packed => "bp[(p - pp) * TJ + j - jj]",
-        Copy::Transposed => "bt[(j - jj) * TP + p - pp]",
-    };
-    let is_tiled = |d: Dim| tiled.contains(&d);
-    text.line(order[0].unit_loop(is_tiled(order[0])));
-    text.line(order[1].unit_loop(is_tiled(order[1])));
-    let inner = order[2].unit_loop(is_tiled(order[2]));
-    // The middle statement: what does not change in the innermost loop is kept in a scalar.
-    let keep = rng.random_bool(0.5);
-    if keep {
-        text.open();
-    }
-    match order[2] {
-        Dim::K if keep => {
-            text.tag(Technique::ScalarAccumulation);
-            text.line("double sum = 0.0;");
-            if rng.random_bool(0.35) {
-                text.tag(Technique::OmpSimd);
-                text.line("#pragma omp simd reduction(+:sum)");
-            } else {
-                loop_pragma(rng, &mut text, false);
-            }
-            text.line(inner);
-            text.line(format!("sum += a[i * k + p] * {b};"));
-            text.line("c[i * n + j] += sum;");
-        }
-        Dim::K => {
-            loop_pragma(rng, &mut text, false);
-            text.line(inner);
-            text.line(format!("c[i * n + j] += a[i * k + p] * {b};"));
-        }
-        Dim::J => {
-            if keep {
-                text.tag(Technique::Hoisting);
-                text.line("double x = a[i * k + p];");
-            }
-            loop_pragma(rng, &mut text, true);
-            text.line(inner);
-            let a = if keep { "x" } else { "a[i * k + p]" };
-            text.line(format!("c[i * n + j] += {a} * {b};"));
-        }
-        Dim::I => {
-            if keep {
-                text.tag(Technique::Hoisting);
-                text.line(format!("double y = {b};"));
-            }
-            loop_pragma(rng, &mut text, true);
-            text.line(inner);
-            let b = if keep { "y" } else { b };
-            text.line(format!("c[i * n + j] += a[i * k + p] * {b};"));
-        }
+    text.line(order[0].unit_loop());
+    text.line(order[1].unit_loop());
+    innermost(rng, &mut text, order[2], transposed);
+    if transposed {
+        text.line("}");
     }
     text
 }
 
-/// The copy of a tile of B, in either loop order.
-fn copy_b<R: Rng + ?Sized>(rng: &mut R, text: &mut Text, copy: Copy) {
-    let mut loops = [Dim::K.unit_loop(true), Dim::J.unit_loop(true)];
-    loops.shuffle(rng);
-    for line in loops {
-        text.line(line);
-    }
-    text.tag(Technique::Packing);
-    if copy == Copy::Transposed {
-        text.tag(Technique::TransposedCopy);
-        text.line("bt[(j - jj) * TP + p - pp] = b[p * n + j];");
-    } else {
-        text.line("bp[(p - pp) * TJ + j - jj] = b[p * n + j];");
+/// A loop order; seldom one that walks down the columns, which is very slow.
+fn order<R: Rng + ?Sized>(rng: &mut R) -> [Dim; 3] {
+    match rng.random_range(0..20) {
+        0..6 => [Dim::I, Dim::K, Dim::J],
+        6..11 => [Dim::K, Dim::I, Dim::J],
+        11..15 => [Dim::I, Dim::J, Dim::K],
+        15..18 => [Dim::J, Dim::I, Dim::K],
+        18 => [Dim::J, Dim::K, Dim::I],
+        _ => [Dim::K, Dim::J, Dim::I],
     }
 }
 
-/// A pragma for the innermost loop. `independent` says that its iterations may run
-/// side by side; on a loop that carries a sum, `omp simd` would make the kernel wrong.
-fn loop_pragma<R: Rng + ?Sized>(rng: &mut R, text: &mut Text, independent: bool) {
+/// The innermost loop; what does not change in it may be kept in a scalar.
+fn innermost<R: Rng + ?Sized>(rng: &mut R, text: &mut Text, dim: Dim, transposed: bool) {
+    match dim {
+        Dim::K => {
+            text.tag(Technique::ScalarAccumulation);
+            text.line("{double sum=0;");
+            if rng.random_bool(if transposed { 0.7 } else { 0.2 }) {
+                text.tag(Technique::OmpSimd);
+                text.line("#pragma omp simd reduction(+:sum)");
+            } else if rng.random_bool(0.5) {
+                let factor = pick(rng, &[2, 4, 8]);
+                text.unroll(Some(factor));
+            }
+            text.line(Dim::K.unit_loop());
+            text.line(if transposed {
+                "sum+=a[i*k+p]*bt[(j-jj)*TP+p-pp];"
+            } else {
+                "sum+=a[i*k+p]*b[p*n+j];"
+            });
+            text.line("c[i*n+j]+=sum;}");
+        }
+        Dim::J if rng.random_bool(0.5) => {
+            text.tag(Technique::Hoisting);
+            text.line("{double x=a[i*k+p];");
+            pragma(rng, text);
+            text.line(Dim::J.unit_loop());
+            text.line("c[i*n+j]+=x*b[p*n+j];}");
+        }
+        _ => {
+            pragma(rng, text);
+            text.line(dim.unit_loop());
+            text.line("c[i*n+j]+=a[i*k+p]*b[p*n+j];");
+        }
+    }
+}
+
+/// A pragma for an innermost loop whose iterations may run side by side.
+fn pragma<R: Rng + ?Sized>(rng: &mut R, text: &mut Text) {
     match rng.random_range(0..10) {
-        0..4 => {}
-        4..6 if independent => {
+        0..3 => {
             text.tag(Technique::OmpSimd);
             text.line("#pragma omp simd");
         }
-        6 if independent => text.line("#pragma GCC ivdep"),
-        _ => {
-            let factor = pick(rng, &[2, 4, 8, 16]);
+        3 => text.line("#pragma GCC ivdep"),
+        4..7 => {
+            let factor = pick(rng, &[2, 4, 8]);
             text.unroll(Some(factor));
         }
+        _ => {}
     }
 }

@@ -14,33 +14,24 @@ pub(super) enum Dim {
 }
 
 impl Dim {
-    /// Loop variable, tile variable, extent and tile size.
-    fn names(self) -> [&'static str; 4] {
+    /// The loop over tiles, which also says how large they are.
+    ///
+    /// Without it the prelude's `pp` is 0 and its `TP` is larger than any `k`, so that
+    /// [`Dim::unit_loop`] is right with and without.
+    pub(super) fn tile_loop(self, size: u32) -> String {
         match self {
-            Dim::I => ["i", "ii", "m", "TI"],
-            Dim::J => ["j", "jj", "n", "TJ"],
-            Dim::K => ["p", "pp", "k", "TP"],
+            Dim::I => format!("for(int ii=0,TI={size};ii<m;ii+=TI)"),
+            Dim::J => format!("for(int jj=0,TJ={size};jj<n;jj+=TJ)"),
+            Dim::K => format!("for(int pp=0,TP={size};pp<k;pp+=TP)"),
         }
     }
 
-    /// The name of the tile size.
-    pub(super) fn tile_name(self) -> &'static str {
-        self.names()[3]
-    }
-
-    /// The loop over tiles.
-    pub(super) fn tile_loop(self) -> String {
-        let [_, v, extent, tile] = self.names();
-        format!("for (int {v} = 0; {v} < {extent}; {v} += {tile})")
-    }
-
-    /// The loop over single indices, of the whole dimension or inside a tile.
-    pub(super) fn unit_loop(self, tiled: bool) -> String {
-        let [v, vv, extent, tile] = self.names();
-        if tiled {
-            format!("for (int {v} = {vv}; {v} < MIN({vv} + {tile}, {extent}); {v}++)")
-        } else {
-            format!("for (int {v} = 0; {v} < {extent}; {v}++)")
+    /// The loop over single indices, of a tile or of the whole dimension.
+    pub(super) fn unit_loop(self) -> &'static str {
+        match self {
+            Dim::I => "for(int i=ii;i<MIN(ii+TI,m);i++)",
+            Dim::J => "for(int j=jj;j<MIN(jj+TJ,n);j++)",
+            Dim::K => "for(int p=pp;p<MIN(pp+TP,k);p++)",
         }
     }
 }
@@ -61,7 +52,6 @@ pub(super) fn order_tag(order: [Dim; 3]) -> Technique {
 #[derive(Default)]
 pub(super) struct Text {
     body: String,
-    open: usize,
     techniques: Techniques,
 }
 
@@ -70,23 +60,6 @@ impl Text {
     pub(super) fn line(&mut self, line: impl AsRef<str>) {
         self.body.push_str(line.as_ref());
         self.body.push('\n');
-    }
-
-    /// Adds a named constant.
-    pub(super) fn constant(&mut self, name: &str, value: u32) {
-        self.line(format!("enum {{ {name} = {value} }};"));
-    }
-
-    /// Opens a block.
-    pub(super) fn open(&mut self) {
-        self.open += 1;
-        self.line("{");
-    }
-
-    /// Closes the innermost block.
-    pub(super) fn close(&mut self) {
-        self.open -= 1;
-        self.line("}");
     }
 
     /// Says that the body uses a technique.
@@ -102,11 +75,8 @@ impl Text {
         }
     }
 
-    /// Closes what is open.
-    pub(super) fn finish(mut self) -> Draw {
-        while self.open > 0 {
-            self.close();
-        }
+    /// The kernel.
+    pub(super) fn finish(self) -> Draw {
         Draw {
             body: self.body,
             techniques: self.techniques,

@@ -87,9 +87,19 @@ impl Default for Policy {
             kv_heads: 1,
             feed_forward: 384,
             vocab: 512,
-            context: 256,
+            context: 128,
         }
     }
+}
+
+/// Where the corpus comes from.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum CorpusSource {
+    /// The problem's own file; its fastest kernels are measured again before they are used.
+    Shipped,
+    /// Draws from the grammar, each measured here.
+    Draw,
 }
 
 /// The kernels that the policy is warm-started on: made by the problem's grammar,
@@ -97,7 +107,10 @@ impl Default for Policy {
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct Corpus {
-    /// Draws from the grammar, at most; the corpus is done when `want` are kept.
+    /// Where the kernels come from.
+    pub source: CorpusSource,
+    /// Draws from the grammar, at most; the corpus is done when `want` are kept. Like `want`, it holds for
+    /// drawn ones only.
     pub draws: u32,
     /// A kernel is kept if the fastest of its measurements is below this, in GFLOPS.
     pub keep_below_gflops: f64,
@@ -114,6 +127,7 @@ pub struct Corpus {
 impl Default for Corpus {
     fn default() -> Self {
         Self {
+            source: CorpusSource::Shipped,
             draws: 4000,
             keep_below_gflops: 15.0,
             measurements: 3,
@@ -138,7 +152,7 @@ pub struct WarmStart {
 impl Default for WarmStart {
     fn default() -> Self {
         Self {
-            seconds: 75.0,
+            seconds: 90.0,
             lr: 2e-3,
             batch: 16,
         }
@@ -196,7 +210,7 @@ impl Default for Grpo {
             epochs: 2,
             minibatches: 2,
             temperature: 1.0,
-            max_tokens: 128,
+            max_tokens: 64,
             max_staleness: 1,
             max_grad_norm: 1.0,
         }

@@ -1,17 +1,24 @@
-//! The corpus: random kernels of the grammar that measure slow here, so that what is faster later was learnt.
+//! The corpus: kernels of the grammar that measure slow here, so that what is faster later was learnt.
 //!
-//! Every kernel drawn is also a rival: the best of them is what luck alone finds.
+//! The shipped one was measured elsewhere: its fastest kernels are measured again here. A drawn one is
+//! measured whole; every kernel drawn is also a rival: the best of them is what luck alone finds.
 
 use super::evaluate::Plan;
 use super::{Run, RunError};
 use crate::benchmark::Timing;
+use crate::kernel::corpus::{Corpus as Shipped, Entry};
 use crate::kernel::{Outcome, Verdict, grammar};
+use crate::train::job::CorpusSource;
 use crate::train::progress::Phase;
 use crate::train::record::CorpusRow;
 use crate::verifier::Evaluated;
 
 /// Kernels judged between two writes to the record.
 const CHUNK: usize = 40;
+
+/// Of a stretch of shipped kernels, fewer than one in this many may be too fast here; else the next stretch is
+/// measured too.
+const CLEAN_SHARE: usize = 3;
 
 /// A corpus of fewer kernels than this teaches too little of the language.
 const LEAST: usize = 50;
@@ -24,8 +31,79 @@ pub(super) const QUICK: Timing = Timing {
 };
 
 impl Run<'_> {
-    /// Draws and measures kernels until enough are slow; returns the slow ones' bodies.
+    /// The bodies that the policy is warm-started on: all slow here.
     pub(super) async fn corpus(&mut self) -> Result<Vec<String>, RunError> {
+        let kept = match self.job.corpus.source {
+            CorpusSource::Shipped => self.shipped_corpus().await?,
+            CorpusSource::Draw => self.drawn_corpus().await?,
+        };
+        let elapsed = self.elapsed();
+        self.record.set_elapsed(elapsed)?;
+        Ok(kept)
+    }
+
+    /// Takes the shipped corpus and measures its fastest kernels again, stretch by stretch from the top, until
+    /// a stretch is clean enough. What is below was slower where it was made, so it is believed.
+    async fn shipped_corpus(&mut self) -> Result<Vec<String>, RunError> {
+        let wanted = &self.job.corpus;
+        let mut entries = Shipped::shipped(&self.job.problem)?.entries;
+        // Where the limit is lower than the shipped one, what was too fast there is no candidate.
+        entries.retain(|e| e.best() < wanted.keep_below_gflops);
+        entries.sort_by(|a, b| b.best().total_cmp(&a.best()));
+        let total = entries.len();
+        self.progress.phase(Phase::Corpus, CHUNK.min(total) as u64);
+        let plan = Plan {
+            timing: QUICK,
+            measurements: wanted.measurements,
+            enough: Some(wanted.keep_below_gflops),
+        };
+        let (mut kept, mut checked) = (Vec::new(), 0);
+        while checked < total {
+            let stretch = &entries[checked..total.min(checked + CHUNK)];
+            let bodies: Vec<String> = stretch.iter().map(|e| e.body.clone()).collect();
+            let evaluated = self.crew.evaluate(bodies, &plan, |_| ()).await?;
+            checked += evaluated.len();
+            let rows: Vec<CorpusRow> = stretch
+                .iter()
+                .zip(&evaluated)
+                .map(|(entry, e)| self.corpus_row(&entry.body, e))
+                .collect();
+            self.record.add_corpus(&rows)?;
+            let dropped = rows.iter().filter(|r| !r.kept).count();
+            kept.extend(rows.into_iter().filter(|r| r.kept).map(|r| r.body));
+            self.progress.advance(
+                checked as u64,
+                &format!("{} too fast here", checked - kept.len()),
+            );
+            if dropped * CLEAN_SHARE < evaluated.len() {
+                break;
+            }
+        }
+        let rest: Vec<CorpusRow> = entries
+            .split_off(checked)
+            .into_iter()
+            .map(believed)
+            .collect();
+        self.record.add_corpus(&rest)?;
+        kept.extend(rest.into_iter().map(|r| r.body));
+        self.progress.note(&format!(
+            "corpus: {total} shipped kernels, the fastest {checked} measured again, {} kept",
+            kept.len()
+        ));
+        self.enough(total, kept.len())?;
+        Ok(kept)
+    }
+
+    fn enough(&self, drawn: usize, kept: usize) -> Result<(), RunError> {
+        if kept < LEAST {
+            let limit = self.job.corpus.keep_below_gflops;
+            return Err(RunError::Corpus { drawn, kept, limit });
+        }
+        Ok(())
+    }
+
+    /// Draws and measures kernels until enough are slow; returns the slow ones' bodies.
+    async fn drawn_corpus(&mut self) -> Result<Vec<String>, RunError> {
         let wanted = &self.job.corpus;
         self.progress.phase(Phase::Corpus, wanted.want.into());
         let draws = grammar::distinct(self.job.seed, wanted.draws as usize);
@@ -55,13 +133,7 @@ impl Run<'_> {
             self.progress
                 .advance(kept.len() as u64, &format!("{drawn} drawn"));
         }
-        if kept.len() < LEAST {
-            return Err(RunError::Corpus {
-                drawn,
-                kept: kept.len(),
-                limit: wanted.keep_below_gflops,
-            });
-        }
+        self.enough(drawn, kept.len())?;
         kept.truncate(wanted.want as usize);
         Ok(kept)
     }
@@ -89,6 +161,16 @@ impl Run<'_> {
             gflops: rates,
             kept,
         }
+    }
+}
+
+/// A shipped kernel with its shipped numbers.
+fn believed(entry: Entry) -> CorpusRow {
+    CorpusRow {
+        body: entry.body,
+        techniques: entry.techniques,
+        gflops: entry.gflops,
+        kept: true,
     }
 }
 

@@ -53,6 +53,9 @@ pub enum RunError {
         /// The limit in GFLOPS.
         limit: f64,
     },
+    /// The shipped corpus cannot be had.
+    #[error(transparent)]
+    Shipped(#[from] crate::kernel::corpus::CorpusError),
     /// Ctrl-C.
     #[error("interrupted; go on with `--resume`")]
     Interrupted,
