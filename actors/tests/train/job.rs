@@ -116,7 +116,7 @@ fn bad_jobs_get_one_clear_message() {
         ),
         (
             "problem = \"dgemm\"\n[grpo]\nmax_tokens = 256",
-            &["`policy.context` (256)"],
+            &["`policy.context` (128)"],
         ),
         (
             "problem = \"dgemm\"\n[grpo]\nseconds = 0",

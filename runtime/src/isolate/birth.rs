@@ -46,6 +46,7 @@ pub(super) unsafe fn start(
 ///
 /// # Safety
 /// As [`start`]; `args` must ask for a stack.
+// SAFETY: `start`, the only caller, gives a stack and passes on what its own caller promises.
 #[cfg(target_arch = "x86_64")]
 unsafe fn clone3(
     args: *const libc::clone_args,
@@ -77,6 +78,7 @@ unsafe fn clone3(
     result
 }
 
+// SAFETY: `start`, the only caller, gives a stack and passes on what its own caller promises.
 #[cfg(target_arch = "aarch64")]
 unsafe fn clone3(
     args: *const libc::clone_args,

@@ -303,6 +303,7 @@ fn sched_setaffinity_self(set: &nix::sched::CpuSet) -> nix::Result<()> {
 ///
 /// # Safety
 /// Call it only in the child, just before exec, when no handler can run for long.
+// SAFETY: `Plan::run`, the only caller, executes the program next, which drops our handlers.
 unsafe fn sigmask_clear() {
     let _ = sigprocmask(SigmaskHow::SIG_SETMASK, Some(&SigSet::empty()), None);
 }

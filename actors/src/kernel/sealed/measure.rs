@@ -155,7 +155,9 @@ fn on_slot(
         calls: 1,
     };
     let outcome = match run.all(binary, symbol, slot) {
-        Ok(switches) => run.times.outcome(shape, peak_gflops, switches),
+        Ok(switches) => run
+            .times
+            .outcome(shape, peak_gflops, switches, budget.min_batches),
         Err(Fault::Kernel(verdict)) => Outcome::Failed(verdict),
         Err(Fault::Harness(error)) => return Err(error),
     };
@@ -287,8 +289,9 @@ impl Times {
         self.steal_ticks += steal_ticks;
     }
 
-    fn outcome(&self, shape: Shape, peak_gflops: f64, switches: f64) -> Outcome {
-        let enough = self.clean.len() >= SLOW_BATCHES.min(self.clean.len() + self.disturbed.len());
+    fn outcome(&self, shape: Shape, peak_gflops: f64, switches: f64, min_batches: u32) -> Outcome {
+        let wanted = SLOW_BATCHES.min(min_batches.max(1) as usize);
+        let enough = self.clean.len() >= wanted;
         let times = if enough {
             self.clean.clone()
         } else {

@@ -187,6 +187,15 @@ fn unit<'s>(syntax: &'s Syntax, subscript: Node) -> Vec<&'s str> {
         match node.kind() {
             "identifier" => variables.push(syntax.text(node)),
             "parenthesized_expression" => stack.extend(node.named_child(0)),
+            // MIN(j+s, n-1) moves as its arguments do.
+            "call_expression" => stack.extend(
+                node.child_by_field_name("arguments")
+                    .into_iter()
+                    .flat_map(|list| {
+                        (0..list.named_child_count() as u32)
+                            .filter_map(move |at| list.named_child(at))
+                    }),
+            ),
             "binary_expression" => {
                 let operator = node.child_by_field_name("operator").map(|o| o.kind());
                 if matches!(operator, Some("+" | "-")) {

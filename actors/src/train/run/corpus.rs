@@ -26,7 +26,7 @@ const LEAST: usize = 50;
 // One batch tells slow from fast; the three separate measurements are what guards against luck.
 pub(super) const QUICK: Timing = Timing {
     min_batches: 1,
-    max_batches: 1,
+    max_batches: 2,
     max_seconds: 2.0,
 };
 
@@ -66,7 +66,7 @@ impl Run<'_> {
             let rows: Vec<CorpusRow> = stretch
                 .iter()
                 .zip(&evaluated)
-                .map(|(entry, e)| self.corpus_row(&entry.body, e))
+                .map(|(entry, e)| self.checked_row(entry, e))
                 .collect();
             self.record.add_corpus(&rows)?;
             let dropped = rows.iter().filter(|r| !r.kept).count();
@@ -136,6 +136,18 @@ impl Run<'_> {
         self.enough(drawn, kept.len())?;
         kept.truncate(wanted.want as usize);
         Ok(kept)
+    }
+
+    /// A shipped kernel with this machine's numbers. Where a disturbance left fewer of those than are wanted, the
+    /// shipped ones speak beside them.
+    fn checked_row(&mut self, entry: &Entry, evaluated: &Evaluated) -> CorpusRow {
+        let mut row = self.corpus_row(&entry.body, evaluated);
+        if row.gflops.len() < self.job.corpus.measurements as usize {
+            row.gflops.extend(&entry.gflops);
+        }
+        let limit = self.job.corpus.keep_below_gflops;
+        row.kept = evaluated.verdict == Verdict::Correct && row.gflops.iter().all(|r| *r < limit);
+        row
     }
 
     pub(super) fn corpus_row(&mut self, body: &str, evaluated: &Evaluated) -> CorpusRow {

@@ -26,14 +26,20 @@ extern "C" fn main() -> i32 {
     unsafe { run() }
 }
 
+// SAFETY: the caller's descriptors are those of layout.rs, the control page filled by the referee.
 unsafe fn run() -> ! {
+    // SAFETY: a lasting mapping of all of Control; while we run, only its atomic `command` changes.
     let control =
         unsafe { &*sys::map_shared(FD_CONTROL, size_of::<Control>(), false).cast::<Control>() };
+    // SAFETY: a lasting mapping of the outputs' first page, which is Report and all atomic.
     let report = unsafe { &*sys::map_shared(FD_OUTPUTS, PAGE, true).cast::<Report>() };
+    // SAFETY: the referee laid the pieces out inside the area; the descriptors are still open.
     let area = unsafe { map_pieces(control) };
+    // SAFETY: called once, the descriptors still open, and no foreign code loaded yet.
     unsafe { shut_in::shut_in(control) };
     // From here on the end of this process is the kernel's doing.
     say();
+    // SAFETY: we are shut in, and `kernel_len` says that `/kernel.so` is there.
     let kernel = (control.kernel_len > 0).then(|| unsafe { load(control) });
     say();
     let mut seen = 0;
@@ -56,6 +62,7 @@ unsafe fn run() -> ! {
                     if let Some(kernel) = kernel {
                         let at = |offset: u64| area.wrapping_add(offset as usize);
                         let (a, b, c) = (at(call.a).cast(), at(call.b).cast(), at(call.c).cast());
+                        // SAFETY: the call's matrices are mapped; a stray kernel harms only us.
                         unsafe { kernel(call.m, call.n, call.k, a, b, c) };
                     }
                 }
@@ -78,7 +85,9 @@ fn say() {
 }
 
 /// Maps the matrices, each between pages that trap.
+// SAFETY: the caller has the inputs and outputs open, and pieces that lie inside `area_len`.
 unsafe fn map_pieces(control: &Control) -> *mut u8 {
+    // SAFETY: the addresses are used only where a piece is mapped over them, below.
     let area = unsafe { sys::reserve(control.area_len as usize) };
     for piece in control.pieces.iter().take(control.piece_count as usize) {
         let fd = if piece.writable == 1 {
@@ -86,22 +95,30 @@ unsafe fn map_pieces(control: &Control) -> *mut u8 {
         } else {
             FD_INPUTS
         };
+        // SAFETY: the piece lies inside the area just reserved, where nothing is in use yet.
         unsafe { sys::map_at(area.add(piece.area as usize), piece, fd) };
     }
     area
 }
 
 /// Loads the kernel and gives up the rest of the system calls.
+// SAFETY: the caller has shut us in, with the control page's symbol and filter filled in.
 unsafe fn load(control: &Control) -> Kernel {
+    // SAFETY: a literal path with a NUL; constructors are foreign code, and we are shut in.
     let library = unsafe { sys::dlopen(c"/kernel.so".as_ptr(), sys::RTLD_NOW) };
     if library.is_null() {
+        // SAFETY: takes an integer and never returns.
         unsafe { sys::_exit(EXIT_NOT_LOADED) };
     }
+    // SAFETY: the library was just opened; the referee leaves a NUL after the symbol's name.
     let symbol = unsafe { sys::dlsym(library, control.symbol.as_ptr().cast()) };
     if symbol.is_null() {
+        // SAFETY: takes an integer and never returns.
         unsafe { sys::_exit(EXIT_NO_SYMBOL) };
     }
+    // SAFETY: the referee's filters are no longer than MAX_FILTER, the length of the array.
     if !unsafe { sys::filter(&control.filters[2], control.filter_len[2]) } {
+        // SAFETY: takes an integer and never returns.
         unsafe { sys::_exit(EXIT_NO_FILTER) };
     }
     // SAFETY: the problem's contract names the signature; a library that breaks it can

@@ -9,7 +9,12 @@ use crate::sys::{self, die};
 /// Loads the libraries that kernels link, then leaves behind files, privileges and system
 /// calls. Any failure ends the process before its first message, which the referee takes
 /// as trouble of the harness.
+///
+/// # Safety
+/// Call it once, before foreign code is loaded, with the descriptors of layout.rs open and
+/// a control page that the referee filled.
 pub unsafe fn shut_in(control: &Control) {
+    // SAFETY: the referee's paths end with a NUL and its filters fit; the descriptors are ours.
     unsafe {
         for path in control
             .libraries
@@ -39,9 +44,11 @@ pub unsafe fn shut_in(control: &Control) {
 
 /// Makes the kernel's library the only file there is: `/kernel.so` on a read-only tmpfs.
 /// The mount namespace is ours alone, so nothing of this is left behind.
+// SAFETY: the caller has a mount namespace of its own and `len` bytes in FD_KERNEL.
 unsafe fn one_file_world(len: usize) {
     let private = sys::MS_REC | sys::MS_PRIVATE;
     let quiet = sys::MS_NOSUID | sys::MS_NODEV;
+    // SAFETY: strings are literals with a NUL, or null where mount and sendfile allow it.
     unsafe {
         let nothing = ptr::null();
         if sys::mount(nothing, c"/".as_ptr(), nothing, private, ptr::null()) != 0 {
@@ -83,6 +90,7 @@ unsafe fn one_file_world(len: usize) {
     }
 }
 
+// SAFETY: it sets limits of the whole process, which is the caller's to shut in.
 unsafe fn limit(control: &Control) {
     let memory = control.memory + sys::mapped_bytes_allowance() + control.area_len;
     let limits = [
@@ -96,14 +104,17 @@ unsafe fn limit(control: &Control) {
     ];
     for (resource, limit) in limits {
         let both = [limit as c_ulong; 2];
+        // SAFETY: `both` is laid out as `struct rlimit`, two unsigned longs, and outlives the call.
         if unsafe { sys::setrlimit(resource, both.as_ptr()) } != 0 {
             die(17);
         }
     }
 }
 
+// SAFETY: it changes the whole process for good: the caller needs root's rights no more.
 unsafe fn become_nobody(control: &Control) {
     let id = control.user as u32;
+    // SAFETY: integers only, but for the list of groups, which is empty and so may be null.
     unsafe {
         if sys::setgroups(0, ptr::null()) != 0
             || sys::setresgid(id, id, id) != 0

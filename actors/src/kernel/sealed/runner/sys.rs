@@ -86,22 +86,34 @@ fn mapped(at: *mut c_void) -> *mut u8 {
 }
 
 /// Maps the start of a file.
+///
+/// # Safety
+/// `fd` must be a file of at least `len` bytes that nobody shrinks.
 pub unsafe fn map_shared(fd: c_int, len: usize, writable: bool) -> *mut u8 {
     let prot = if writable {
         PROT_READ | PROT_WRITE
     } else {
         PROT_READ
     };
+    // SAFETY: a new mapping, at an address of the kernel's choice, replaces nothing.
     mapped(unsafe { mmap(ptr::null_mut(), len, prot, MAP_SHARED | MAP_POPULATE, fd, 0) })
 }
 
 /// Reserves addresses whose use traps.
+///
+/// # Safety
+/// Use the addresses only where [`map_at`] has mapped over them.
 pub unsafe fn reserve(len: usize) -> *mut u8 {
     let flags = MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE;
+    // SAFETY: a new mapping, at an address of the kernel's choice, replaces nothing.
     mapped(unsafe { mmap(ptr::null_mut(), len.max(1), PROT_NONE, flags, -1, 0) })
 }
 
 /// Maps a piece of a file over reserved addresses, its pages at hand.
+///
+/// # Safety
+/// `at` must be the start of a page, with `piece.len` bytes from [`reserve`] that are not in
+/// use; `fd` a file that holds the piece and that nobody shrinks.
 pub unsafe fn map_at(at: *mut u8, piece: &Piece, fd: c_int) {
     let prot = if piece.writable == 1 {
         PROT_READ | PROT_WRITE
@@ -109,6 +121,7 @@ pub unsafe fn map_at(at: *mut u8, piece: &Piece, fd: c_int) {
         PROT_READ
     };
     let flags = MAP_SHARED | MAP_FIXED | MAP_POPULATE;
+    // SAFETY: MAP_FIXED replaces reserved addresses only, not in use: the caller's promise.
     mapped(unsafe {
         mmap(
             at.cast(),
@@ -128,6 +141,9 @@ pub fn mapped_bytes_allowance() -> u64 {
 }
 
 /// Installs a system-call filter. Each entry is a `struct sock_filter` as an integer.
+///
+/// # Safety
+/// `program` must have at least `len` entries, and `len` must fit 16 bits.
 pub unsafe fn filter(program: &[u64], len: u64) -> bool {
     #[repr(C)]
     struct Program {
@@ -139,5 +155,6 @@ pub unsafe fn filter(program: &[u64], len: u64) -> bool {
         at: program.as_ptr(),
     };
     let at = ptr::from_ref(&program) as c_ulong;
+    // SAFETY: `at` is our local, as `struct sock_fprog`; the caller answers for its `len` entries.
     unsafe { prctl(PR_SET_SECCOMP, SECCOMP_MODE_FILTER, at, 0, 0) == 0 }
 }
