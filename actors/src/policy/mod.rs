@@ -14,6 +14,7 @@ mod model;
 #[cfg(feature = "torch")]
 mod qwen2;
 mod sample;
+#[cfg(feature = "torch")]
 mod sampler;
 mod tokenizer;
 
