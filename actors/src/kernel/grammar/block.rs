@@ -46,7 +46,7 @@ pub(super) fn draw<R: Rng + ?Sized>(rng: &mut R) -> Text {
     let plan = plan(rng);
     text.tag(Technique::RegisterBlocking);
     text.line(format!("enum{{MR={}}};", pick(rng, &[1, 2, 3, 4, 6])));
-    text.line(format!("enum{{NR={}}};", pick(rng, &[4, 8, 16])));
+    text.line(format!("enum{{NR={}}};", pick(rng, &[4, 8, 12, 16])));
     for (at, dim) in plan.outer.iter().enumerate() {
         match dim {
             Dim::I => text.line("for(int i=0;i<m;i+=MR)"),

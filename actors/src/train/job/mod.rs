@@ -152,7 +152,7 @@ pub struct WarmStart {
 impl Default for WarmStart {
     fn default() -> Self {
         Self {
-            seconds: 75.0,
+            seconds: 90.0,
             lr: 2e-3,
             batch: 16,
         }
@@ -199,12 +199,12 @@ impl Default for Grpo {
     fn default() -> Self {
         Self {
             steps: 400,
-            seconds: 390.0,
+            seconds: 330.0,
             groups: 5,
             group_size: 16,
             lr: 1.2e-4,
             kl: 0.02,
-            entropy_bonus: 0.03,
+            entropy_bonus: 0.0,
             clip_low: 0.2,
             clip_high: 0.28,
             epochs: 2,
@@ -286,7 +286,7 @@ pub struct Benchmark {
 impl Default for Benchmark {
     fn default() -> Self {
         Self {
-            budget_ms: 15.0,
+            budget_ms: 30.0,
             final_budget_ms: 300.0,
             again_above: 2.0,
             final_rounds: 7,
