@@ -155,9 +155,7 @@ fn on_slot(
         calls: 1,
     };
     let outcome = match run.all(binary, symbol, slot) {
-        Ok(switches) => run
-            .times
-            .outcome(shape, peak_gflops, switches, budget.min_batches),
+        Ok(switches) => run.times.outcome(shape, peak_gflops, switches),
         Err(Fault::Kernel(verdict)) => Outcome::Failed(verdict),
         Err(Fault::Harness(error)) => return Err(error),
     };
@@ -247,7 +245,14 @@ impl Run<'_> {
         );
         let spent = self.begin.elapsed().as_secs_f64() > self.budget.max_seconds;
         let tried = clean + times.retried as usize >= 2 * max.max(min);
-        if spent || tried || clean >= max {
+        if spent || tried {
+            return true;
+        }
+        // A disturbed batch asks for more clean ones, not for an end that nobody may trust.
+        if !times.trusted() {
+            return false;
+        }
+        if clean >= max {
             return true;
         }
         if times.seconds > SLOW_SECONDS && clean >= SLOW_BATCHES.min(min) {
@@ -289,9 +294,14 @@ impl Times {
         self.steal_ticks += steal_ticks;
     }
 
-    fn outcome(&self, shape: Shape, peak_gflops: f64, switches: f64, min_batches: u32) -> Outcome {
-        let wanted = SLOW_BATCHES.min(min_batches.max(1) as usize);
-        let enough = self.clean.len() >= wanted;
+    /// Whether the clean batches speak for the kernel: all of few, or three of many.
+    fn trusted(&self) -> bool {
+        let all = self.clean.len() + self.disturbed.len();
+        all > 0 && self.clean.len() >= SLOW_BATCHES.min(all)
+    }
+
+    fn outcome(&self, shape: Shape, peak_gflops: f64, switches: f64) -> Outcome {
+        let enough = self.trusted();
         let times = if enough {
             self.clean.clone()
         } else {

@@ -15,7 +15,11 @@ const WAITING: usize = 1_024;
 pub(super) struct Peer {
     pub role: PeerRole,
     pub node: Option<NodeId>,
+    id: PeerId,
     orders: mpsc::Sender<FromHead>,
+    inbox: mpsc::Sender<Inbox>,
+    /// The two tasks, for a peer that is cut off.
+    tasks: [tokio::task::AbortHandle; 2],
 }
 
 impl Peer {
@@ -28,6 +32,7 @@ impl Peer {
             from,
         } = knock;
         let (orders, mut outbox) = mpsc::channel::<FromHead>(WAITING);
+        let told = inbox.clone();
         let writing = tokio::spawn(async move {
             while let Some(order) = outbox.recv().await {
                 if let Err(e) = writer.send(&order).await {
@@ -38,7 +43,8 @@ impl Peer {
             writer.finish();
             writer.stopped().await;
         });
-        tokio::spawn(async move {
+        let stop_writing = writing.abort_handle();
+        let reading = tokio::spawn(async move {
             let why = loop {
                 match reader.recv::<ToHead>().await {
                     Ok(Some(word)) => {
@@ -50,20 +56,32 @@ impl Peer {
                     Err(e) => break e.to_string(),
                 }
             };
-            writing.abort();
+            stop_writing.abort();
             let _ = inbox.send(Inbox::Gone(id, why)).await;
         });
         Self {
             role: hello.role,
             node: None,
+            id,
             orders,
+            inbox: told,
+            tasks: [writing.abort_handle(), reading.abort_handle()],
         }
     }
 
-    /// Gives an order without waiting.
+    /// Gives an order without waiting. A peer that has let too many pile up is cut off: it would act on a state of
+    /// the cluster that is not so. Its stream ends, by which it knows, and the head hears that it is gone.
     pub(super) fn send(&self, word: FromHead) {
         if let Err(mpsc::error::TrySendError::Full(_)) = self.orders.try_send(word) {
-            tracing::error!(role = ?self.role, "a peer takes no orders: one is lost");
+            tracing::error!(role = ?self.role, "a peer takes no orders: it is cut off");
+            for task in &self.tasks {
+                task.abort();
+            }
+            let (id, inbox) = (self.id, self.inbox.clone());
+            tokio::spawn(async move {
+                let why = "it takes no orders".to_owned();
+                let _ = inbox.send(Inbox::Gone(id, why)).await;
+            });
         }
     }
 }
