@@ -60,10 +60,24 @@ pub(super) fn remove(root: &Path, group: &Path) -> Result<usize, IsolateError> {
     for child in children(group) {
         moved += remove(root, &child)?;
     }
-    moved += move_tasks(group, "tasks", &root.join("tasks"));
+    // A task that is dying can't be moved and keeps the cpuset busy until it is gone, and one that forks leaves a
+    // child behind. v1 has no event for either, so we look again, a bounded number of times.
+    for _ in 0..BUSY_TRIES {
+        moved += move_tasks(group, "tasks", &root.join("tasks"));
+        match std::fs::remove_dir(group) {
+            Err(e) if e.kind() == std::io::ErrorKind::ResourceBusy => {
+                std::thread::sleep(BUSY_PAUSE)
+            }
+            _ => break,
+        }
+    }
     rmdir(group)?;
     Ok(moved)
 }
+
+/// Half a second in all: a process ends in milliseconds, also on a busy machine.
+const BUSY_TRIES: u32 = 250;
+const BUSY_PAUSE: std::time::Duration = std::time::Duration::from_millis(2);
 
 /// An error when another cpuset keeps one of `cpus` from being exclusive.
 fn who_has(root: &Path, cpus: &BTreeSet<u32>) -> Result<(), IsolateError> {
