@@ -7,6 +7,7 @@ mod codec;
 mod endpoint;
 mod frame;
 mod identity;
+pub mod session;
 
 pub use codec::{CodecError, decode, encode};
 pub use endpoint::{Accepted, Connection, Endpoint, Handshake, Incoming, WireError};
