@@ -11,7 +11,7 @@ use std::time::Duration;
 
 use tokio::sync::{mpsc, oneshot};
 
-use crate::actor::{AskError, Exit, Host, Lanes, serve_lane};
+use crate::actor::{AskError, Exit, Host, Lanes, Sessions, serve_lane};
 use crate::control::{FromHead, Location, PeerRole, Request, Response, ToHead};
 use crate::error::{Error, Result};
 use crate::ids::ActorId;
@@ -41,6 +41,8 @@ pub(crate) struct Process {
     pub wire: tokio::runtime::Handle,
     pub host: Host,
     pub lanes: Lanes,
+    /// With the callers of its actors.
+    pub sessions: Sessions,
     pub head: HeadClient,
     pub objects: Store,
     pub address: SocketAddr,
@@ -73,6 +75,7 @@ impl Process {
             wire: wire.clone(),
             host,
             lanes: Lanes::default(),
+            sessions: Sessions::default(),
             head: HeadClient::default(),
             objects: Store::new(address),
             address,
@@ -177,7 +180,7 @@ async fn serve(process: Arc<Process>, connection: Connection) {
             };
             let (mut writer, reader) = (incoming.writer, incoming.reader);
             match incoming.opening {
-                Opening::Lane { actor } => serve_lane(process, actor, writer, reader).await,
+                Opening::Lane(opening) => serve_lane(process, opening, writer, reader).await,
                 Opening::Object(id) => serve_object(&process.objects, id, writer).await,
                 Opening::Control(hello) => {
                     let knock = |knocks: mpsc::Sender<Knock>, writer, reader| async move {

@@ -104,7 +104,8 @@ impl Drop for ExitGuard {
 pub(crate) struct Hosted {
     pub id: ActorId,
     pub type_name: &'static str,
-    pub addr: Box<dyn Any + Send + Sync>,
+    /// Its [`Mailbox`](super::mailbox::Mailbox), by its own type.
+    pub mailbox: Box<dyn Any + Send + Sync>,
     pub incarnation: u32,
     death: watch::Receiver<Option<String>>,
     permits: Arc<Semaphore>,
@@ -120,6 +121,16 @@ impl Hosted {
             .acquire_owned()
             .await
             .expect("the semaphore is never closed")
+    }
+
+    /// Room in the mailbox, if there is any now.
+    pub(crate) fn try_admit(&self) -> Option<OwnedSemaphorePermit> {
+        self.permits.clone().try_acquire_owned().ok()
+    }
+
+    /// Where the cause of death is told.
+    pub(crate) fn death(&self) -> watch::Receiver<Option<String>> {
+        self.death.clone()
     }
 
     /// Waits for the end of this life; returns its cause. For callers whose message was not answered: the life is
@@ -197,7 +208,7 @@ impl Host {
             let result =
                 std::panic::catch_unwind(AssertUnwindSafe(|| (actor_type.start)(&args, birth)));
             let result = match result {
-                Ok(Ok(addr)) => Ok(addr),
+                Ok(Ok(mailbox)) => Ok(mailbox),
                 Ok(Err(e)) => Err(e.to_string()),
                 Err(_) => Err(PANIC.take().unwrap_or_else(|| "panic".to_owned())),
             };
@@ -206,8 +217,8 @@ impl Host {
         let started = started
             .await
             .unwrap_or_else(|_| Err("its thread ended at once".to_owned()));
-        let addr = match started {
-            Ok(addr) => addr,
+        let mailbox = match started {
+            Ok(mailbox) => mailbox,
             Err(why) => {
                 arbiter.stop();
                 return Err(why);
@@ -216,7 +227,7 @@ impl Host {
         let hosted = Arc::new(Hosted {
             id,
             type_name: actor_type.name,
-            addr,
+            mailbox,
             incarnation,
             death,
             permits: Arc::new(Semaphore::new(capacity)),

@@ -2,9 +2,12 @@
 
 mod ask;
 mod error;
+mod execute;
 mod handle;
 mod host;
 mod lane;
+mod local;
+mod mailbox;
 mod registry;
 mod spawn;
 
@@ -16,4 +19,5 @@ pub use registry::{Accepts, ActorType, Method, RemoteActor, RemoteMessage, type_
 pub use spawn::{DEFAULT_MAILBOX, Spawn};
 
 pub(crate) use host::{Exit, Host};
-pub(crate) use lane::{Lanes, serve as serve_lane};
+pub use lane::LaneOpening;
+pub(crate) use lane::{Lanes, Sessions, serve as serve_lane};
