@@ -21,6 +21,7 @@ pub struct Ask<A, M> {
     actor: ActorId,
     message: M,
     timeout: Option<Duration>,
+    retries: u32,
     of: PhantomData<fn() -> A>,
 }
 
@@ -34,8 +35,22 @@ where
             actor,
             message,
             timeout: None,
+            retries: 0,
             of: PhantomData,
         }
+    }
+
+    /// Sends the message again, at most `retries` times, when the actor dies and is restarted, or its process cannot
+    /// be reached in the session's patience (30 s). So it may be executed more than once, but in one life of the
+    /// actor never: a repeat gets the first one's reply. Asks of one process to one actor keep their order.
+    ///
+    /// An error comes when the attempts are used up, the actor is dead for good, or nobody can know whether
+    /// another attempt would be a second execution in the same life.
+    ///
+    /// To an actor in this process such an ask goes as bytes, over the same way as to any other.
+    pub fn retry(mut self, retries: u32) -> Self {
+        self.retries = retries;
+        self
     }
 
     /// Gives up after `timeout`, which includes the wait for room in the mailbox. The deadline travels with the
@@ -47,11 +62,15 @@ where
 
     async fn send(self) -> Result<M::Result, AskError> {
         let process = Process::current()?;
-        if let Some(hosted) = process.host.get(self.actor) {
+        if self.retries == 0
+            && !process.lanes.is_open(self.actor)
+            && let Some(hosted) = process.host.get(self.actor)
+        {
             return local::ask::<A, M>(&process, &hosted, self.message, self.timeout).await;
         }
         let message = Message {
             timeout: self.timeout,
+            retries: self.retries,
             ..message::<A, M>(self.actor, &self.message)?
         };
         let bytes = process
@@ -99,7 +118,9 @@ where
 
     async fn send(self) -> Result<(), AskError> {
         let process = Process::current()?;
-        if let Some(hosted) = process.host.get(self.actor) {
+        if !process.lanes.is_open(self.actor)
+            && let Some(hosted) = process.host.get(self.actor)
+        {
             return local::tell::<A, M>(&hosted, self.message).await;
         }
         let message = message::<A, M>(self.actor, &self.message)?;

@@ -73,6 +73,8 @@ enum Up {
     /// The asker of this call has gone.
     Cancel {
         id: u64,
+        /// Whether the caller waits to hear what becomes of it.
+        tell: bool,
     },
     /// In the place of a call that was taken back before it was sent.
     Void,
@@ -108,6 +110,8 @@ enum Refusal {
     Died { begun: bool },
     /// Its handler ended without a reply.
     NoReply,
+    /// The caller has cancelled it; `unread`: before its handler began.
+    Withdrawn { unread: bool },
     /// It came to the call's turn too late; it was not begun.
     Expired,
     /// It has no such handler.

@@ -43,6 +43,27 @@ struct State {
     over: bool,
 }
 
+enum Cancelled {
+    Unread,
+    Delivered(Withdraw),
+    Answered,
+}
+
+impl State {
+    fn cancel(&mut self, id: u64) -> Cancelled {
+        if let Some(withdraw) = self.calls.remove(&id) {
+            return Cancelled::Delivered(withdraw);
+        }
+        for waiting in &mut self.inbox {
+            if waiting.as_ref().is_some_and(|call| call.id == id) {
+                *waiting = None;
+                return Cancelled::Unread;
+            }
+        }
+        Cancelled::Answered
+    }
+}
+
 /// Serves one stream of a lane until its caller, its actor or the connection is gone. Runs on the wire's thread.
 pub(crate) async fn serve(
     process: Arc<Process>,
@@ -196,24 +217,23 @@ impl Lane {
             Arrival::Repeat => return Ok(true),
             Arrival::Stale => return Ok(false),
         }
-        let mut withdrawn = None;
-        let call = match item {
-            Up::Call(call) => Some(call),
-            Up::Void => None,
-            Up::Cancel { id } => {
-                withdrawn = state.calls.remove(&id);
-                for waiting in &mut state.inbox {
-                    if waiting.as_ref().is_some_and(|call| call.id == id) {
-                        *waiting = None;
-                    }
-                }
-                None
-            }
+        let (call, cancelled) = match item {
+            Up::Call(call) => (Some(call), None),
+            Up::Void => (None, None),
+            Up::Cancel { id, tell } => (None, Some((id, tell, state.cancel(id)))),
         };
         state.inbox.push_back(call);
         self.admit(state, None);
-        if let Some(withdrawn) = withdrawn {
-            withdrawn.withdraw();
+        if let Some((id, tell, cancelled)) = cancelled {
+            let unread = match cancelled {
+                Cancelled::Unread => true,
+                Cancelled::Delivered(withdraw) => withdraw.withdraw(),
+                // Its answer is on its way.
+                Cancelled::Answered => return Ok(true),
+            };
+            if tell {
+                self.answer(id, Err(Refusal::Withdrawn { unread }));
+            }
         }
         Ok(true)
     }

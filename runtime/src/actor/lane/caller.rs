@@ -23,10 +23,13 @@ mod run;
 mod state;
 
 use run::Runner;
-use state::Shared;
+use state::{Expired, Shared};
 
 // Messages waiting for the lane. Small: the room is in the actor's mailbox and in the session's limits.
 const WAITING: usize = 64;
+
+// How long an ask whose time is up waits to hear whether its handler has begun.
+const LAST_WORD: Duration = Duration::from_millis(200);
 
 /// What is wanted in return.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -130,9 +133,10 @@ impl Lanes {
         let Some(deadline) = deadline else {
             return answered.await;
         };
-        match tokio::time::timeout_at(deadline, answered).await {
+        let answered = tokio::time::timeout_at(deadline, answered).await;
+        match answered {
             Ok(answer) => answer,
-            Err(_) => asked.give_up().unwrap_or_else(|fate| {
+            Err(_) => asked.last_word().await.unwrap_or_else(|fate| {
                 Err(AskError::Timeout {
                     actor: label,
                     after,
@@ -140,6 +144,15 @@ impl Lanes {
                 })
             }),
         }
+    }
+
+    /// Whether messages to this actor go by a lane. Then all do, so that they keep their order, also when the
+    /// actor lives in this process.
+    pub(in crate::actor) fn is_open(&self, actor: ActorId) -> bool {
+        self.open
+            .lock()
+            .expect("no panic while held")
+            .contains_key(&actor)
     }
 
     fn lane(&self, process: &Arc<Process>, message: &Message) -> Arc<Lane> {
@@ -205,20 +218,35 @@ struct Asked {
 }
 
 impl Asked {
-    /// The answer, where it has just come; else what becomes of the message.
-    fn give_up(&mut self) -> Result<Answer, Fate> {
-        self.answer.close();
-        if let Ok(answer) = self.answer.try_recv() {
-            return Ok(answer);
+    /// Time is up: the answer, where it comes at the last moment; else what became of the message.
+    async fn last_word(&mut self) -> Result<Answer, Fate> {
+        match self.lane.shared.expire(self.id) {
+            Expired::Fate(fate) => Err(fate),
+            Expired::Asked => match tokio::time::timeout(LAST_WORD, &mut self.answer).await {
+                Ok(Ok(answer)) => Ok(answer),
+                _ => Err(Fate::MaybeExecuted),
+            },
+            Expired::Unknown => {
+                // From now on the lane does not let it in.
+                self.answer.close();
+                if let Ok(answer) = self.answer.try_recv() {
+                    return Ok(answer);
+                }
+                match self.lane.shared.expire(self.id) {
+                    Expired::Fate(fate) => Err(fate),
+                    Expired::Asked => Err(Fate::MaybeExecuted),
+                    Expired::Unknown => Err(Fate::NotSent),
+                }
+            }
         }
-        Err(self.lane.shared.withdraw(self.id))
     }
 }
 
 impl Drop for Asked {
     fn drop(&mut self) {
         if !self.answer.is_terminated() {
-            let _ = self.give_up();
+            self.answer.close();
+            self.lane.shared.withdraw(self.id);
         }
     }
 }

@@ -88,7 +88,8 @@ fn collect(lane: &Lane, death: &watch::Receiver<Option<String>>, orphans: &mut V
     let mut state = lane.lock();
     let send = |state: &mut super::State, id, result: Result<bytes::Bytes, Refusal>| {
         // An answer to a call that was withdrawn interests nobody.
-        if state.calls.remove(&id).is_some() || matches!(result, Err(Refusal::NoHandler)) {
+        let elsewhere = matches!(result, Err(Refusal::NoHandler | Refusal::Withdrawn { .. }));
+        if state.calls.remove(&id).is_some() || elsewhere {
             let bytes = result.as_ref().map_or(0, bytes::Bytes::len) + OVERHEAD;
             state.session.send(Down::Reply { id, result }, bytes);
         }

@@ -113,10 +113,15 @@ impl Incoming {
     fn error(&self, refusal: Refusal, outgoing: &Outgoing) -> AskError {
         let actor = self.label.clone();
         match refusal {
-            Refusal::Expired => AskError::Timeout {
+            Refusal::Expired | Refusal::Withdrawn { unread: true } => AskError::Timeout {
                 actor,
                 after: outgoing.after,
                 fate: outgoing.fate.worse(Fate::NotDelivered),
+            },
+            Refusal::Withdrawn { unread: false } => AskError::Timeout {
+                actor,
+                after: outgoing.after,
+                fate: Fate::MaybeExecuted,
             },
             Refusal::NoHandler => AskError::NoHandler {
                 actor,

@@ -179,7 +179,7 @@ impl Runner {
                 continue;
             }
             let fate = state.fate(&open);
-            state.take_back(&mut open);
+            state.take_back(&open, false);
             let error = self.node_lost(why.to_owned(), fate);
             open.outgoing.answer(Err(error));
         }

@@ -34,29 +34,55 @@ pub(super) struct Open {
     pub(super) died: Option<bool>,
 }
 
+/// What is known of an ask whose time is up.
+pub(super) enum Expired {
+    /// What became of it.
+    Fate(Fate),
+    /// The actor's side has to say, which comes as the answer.
+    Asked,
+    /// It has not entered the lane, or has been answered.
+    Unknown,
+}
+
 impl Shared {
     pub(super) fn lock(&self) -> MutexGuard<'_, State> {
         self.state.lock().expect("no panic while held")
     }
 
-    /// Takes an ask back, whose asker has gone; says what becomes of it.
-    pub(super) fn withdraw(&self, id: u64) -> Fate {
+    /// Takes an ask back, whose asker has gone.
+    pub(super) fn withdraw(&self, id: u64) {
         let mut state = self.lock();
         if let Some(index) = state.queue.iter().position(|o| o.id == id) {
-            let outgoing = state.queue.remove(index);
-            return outgoing.map_or(Fate::NotSent, |o| o.fate);
-        }
-        // Where it is not known, it has not entered the lane: there it is seen that its asker is gone.
-        let Some(mut open) = state.open.remove(&id) else {
-            return Fate::NotSent;
-        };
-        let fate = state.fate(&open);
-        if open.died.is_none() {
-            state.take_back(&mut open);
+            state.queue.remove(index);
+        } else if let Some(open) = state.open.remove(&id)
+            // Where it is not known, it has not entered the lane: there it is seen that its asker is gone.
+            && open.died.is_none()
+        {
+            state.take_back(&open, false);
             drop(state);
             self.wake.notify_one();
         }
-        fate
+    }
+
+    /// Takes an ask back whose time is up.
+    pub(super) fn expire(&self, id: u64) -> Expired {
+        let mut state = self.lock();
+        if let Some(index) = state.queue.iter().position(|o| o.id == id) {
+            let outgoing = state.queue.remove(index);
+            return Expired::Fate(outgoing.map_or(Fate::NotSent, |o| o.fate));
+        }
+        let Some(mut open) = state.open.remove(&id) else {
+            return Expired::Unknown;
+        };
+        open.outgoing.retries = 0;
+        let fate = state.fate(&open);
+        if open.died.is_none() && !state.take_back(&open, true) {
+            return Expired::Fate(fate);
+        }
+        state.open.insert(id, open);
+        drop(state);
+        self.wake.notify_one();
+        Expired::Asked
     }
 }
 
@@ -105,15 +131,18 @@ impl State {
         open.outgoing.fate.worse(now)
     }
 
-    /// Sees to it that an ask whose asker is gone is not handled, if that can still be.
-    pub(super) fn take_back(&mut self, open: &mut Open) {
-        if let Some(session) = &mut self.session
-            && session.replace_unsent(open.number, Up::Void).is_none()
-        {
-            // At most one for each call that was let in: not for the limits to stop.
+    /// Sees to it that an ask whose asker is gone is not handled, if that can still be. True where it has been sent.
+    pub(super) fn take_back(&mut self, open: &Open, tell: bool) -> bool {
+        let Some(session) = &mut self.session else {
+            return false;
+        };
+        let sent = session.replace_unsent(open.number, Up::Void).is_none();
+        if sent {
+            // At most two for each call that was let in: not for the limits to stop.
             let id = open.outgoing.id;
-            session.send(Up::Cancel { id }, OVERHEAD);
+            session.send(Up::Cancel { id, tell }, OVERHEAD);
         }
+        sent
     }
 
     /// Whether nothing is to be sent and nothing is waited for.
