@@ -8,9 +8,10 @@ use actix::dev::MessageResponse as _;
 use actix::fut::ActorFuture;
 use actix::{AsyncContext as _, Context, Handler, Message, ResponseActFuture, ResponseFuture};
 use futures_util::future::{AbortRegistration, Abortable, Pending, pending};
-use tokio::sync::{OwnedSemaphorePermit, oneshot};
+use tokio::sync::oneshot;
 use tokio::time::Instant;
 
+use super::gate::Permit;
 use super::mailbox::{Job, Running};
 use super::registry::RemoteActor;
 
@@ -95,7 +96,7 @@ impl<R> Drop for LocalAnswer<R> {
 /// What travels with a message into the mailbox.
 pub(super) struct Terms {
     /// Room in the mailbox, held until the handler is done.
-    pub permit: OwnedSemaphorePermit,
+    pub permit: Permit,
     /// When nobody waits for the answer any more.
     pub deadline: Option<Instant>,
     /// Ends the handler's future.
@@ -185,7 +186,7 @@ struct ActHandler<A: RemoteActor, R, W> {
     future: ResponseActFuture<A, R>,
     aborted: Abortable<Pending<()>>,
     answer: Option<W>,
-    _permit: OwnedSemaphorePermit,
+    _permit: Permit,
 }
 
 impl<A: RemoteActor, R, W: Answer<R> + Unpin> ActorFuture<A> for ActHandler<A, R, W> {

@@ -3,6 +3,7 @@
 mod ask;
 mod error;
 mod execute;
+mod gate;
 mod handle;
 mod host;
 mod lane;

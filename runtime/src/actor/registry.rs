@@ -84,7 +84,7 @@ pub struct Method {
 
 /// Puts a message that came as bytes into an actor's mailbox.
 pub(crate) type Dispatch =
-    fn(&(dyn Any + Send + Sync), Bytes, Replier, Terms, AbortHandle) -> Option<Withdraw>;
+    fn(&(dyn Any + Send + Sync), Bytes, Replier, Terms, AbortHandle) -> Withdraw;
 
 impl Method {
     /// The registration of `A`'s handler for `M`.
@@ -124,7 +124,7 @@ fn dispatch<A, M>(
     replier: Replier,
     terms: Terms,
     abort: AbortHandle,
-) -> Option<Withdraw>
+) -> Withdraw
 where
     A: Accepts<M>,
     M: RemoteMessage,
@@ -142,7 +142,9 @@ where
             Err(e) => replier.undecodable(e.to_string()),
         }
     };
-    mailbox.put(Box::new(job), abort)
+    let ticket = mailbox.ticket();
+    mailbox.put(ticket, Box::new(job));
+    mailbox.withdraw(ticket, abort)
 }
 
 /// To a sender in another process.

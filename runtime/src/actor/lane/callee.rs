@@ -6,11 +6,12 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use futures_util::future::AbortHandle;
-use tokio::sync::{Notify, OwnedSemaphorePermit};
+use tokio::sync::Notify;
 use tokio::time::Instant;
 
 use super::{Call, Down, Frame, Greeting, Kind, LaneOpening, OVERHEAD, Refusal, TELL_SOON, Up};
 use crate::actor::execute::Terms;
+use crate::actor::gate::Permit;
 use crate::actor::host::Hosted;
 use crate::actor::mailbox::Withdraw;
 use crate::actor::registry;
@@ -239,12 +240,7 @@ impl Lane {
     }
 
     /// Moves calls from the inbox into the mailbox while there is room.
-    fn admit(
-        self: &Arc<Self>,
-        mut state: MutexGuard<'_, State>,
-        mut permit: Option<OwnedSemaphorePermit>,
-    ) {
-        // Dropping what the mailbox refuses says so to this lane, so not while its state is held.
+    fn admit(self: &Arc<Self>, mut state: MutexGuard<'_, State>, mut permit: Option<Permit>) {
         let mut refused = Vec::new();
         let mut large = false;
         while let Some(first) = state.inbox.front() {
@@ -253,13 +249,13 @@ impl Lane {
                     break;
                 }
                 if permit.is_none() {
-                    permit = self.hosted.try_admit();
+                    permit = self.hosted.gate.try_enter();
                 }
                 if permit.is_none() {
                     state.waiting = true;
                     let lane = self.clone();
                     self.process.wire.spawn(async move {
-                        let permit = lane.hosted.admit().await;
+                        let permit = lane.hosted.gate.entered().await;
                         let mut state = lane.lock();
                         state.waiting = false;
                         lane.admit(state, Some(permit));
@@ -294,7 +290,7 @@ impl Lane {
         self: &Arc<Self>,
         state: &mut State,
         call: Call,
-        permit: OwnedSemaphorePermit,
+        permit: Permit,
     ) -> Result<(), (u64, Refusal)> {
         let id = call.id;
         let asked = !matches!(call.kind, Kind::Tell);
@@ -315,13 +311,10 @@ impl Lane {
             id,
             begun: false,
         };
-        let put = dispatch(&*self.hosted.mailbox, call.payload, replier, terms, abort);
-        match put {
-            Some(withdraw) if asked => {
-                state.calls.insert(id, withdraw);
-            }
-            // The mailbox is closed: its replier has been dropped and has said so.
-            _ => {}
+        let withdraw = dispatch(&*self.hosted.mailbox, call.payload, replier, terms, abort);
+        if asked {
+            // Its answer may have come already; the writer takes answers under this lock.
+            state.calls.insert(id, withdraw);
         }
         Ok(())
     }
