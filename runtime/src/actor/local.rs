@@ -4,15 +4,16 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use futures_util::future::AbortHandle;
-use tokio::sync::oneshot;
+use tokio::sync::{mpsc, oneshot};
 use tokio::time::Instant;
 
 use super::error::{AskError, Fate};
-use super::execute::{LocalAnswer, NoAnswer, Terms, Unanswered, job};
+use super::execute::{LocalAnswer, LocalStream, NoAnswer, Terms, Unanswered, job};
 use super::gate::Gate;
 use super::host::Hosted;
 use super::mailbox::{Mailbox, Withdraw};
 use super::registry::{Accepts, RemoteActor, RemoteMessage};
+use super::stream::{CREDIT, StreamMessage};
 use crate::process::Process;
 
 /// Asks; with a time limit, that counts from now.
@@ -72,9 +73,17 @@ where
     asked.withdraw = None;
     match unanswered {
         Unanswered::Expired => Err(late(Fate::NotDelivered)),
-        Unanswered::Unread => Err(died(process, hosted, Fate::NotDelivered).await),
-        Unanswered::Begun => Err(died(process, hosted, Fate::MaybeExecuted).await),
+        other => Err(self::unanswered(process, hosted, other).await),
     }
+}
+
+/// Why a message has no answer.
+pub(super) async fn unanswered(process: &Process, hosted: &Hosted, why: Unanswered) -> AskError {
+    let fate = match why {
+        Unanswered::Unread | Unanswered::Expired => Fate::NotDelivered,
+        Unanswered::Begun => Fate::MaybeExecuted,
+    };
+    died(process, hosted, fate).await
 }
 
 /// Puts a message into the mailbox that wants no answer.
@@ -110,14 +119,50 @@ where
     Ok(())
 }
 
+type Streamed<T> = mpsc::Receiver<Result<Option<T>, Unanswered>>;
+
+/// Sends a message that wants many replies.
+pub(super) fn stream<A, M>(
+    hosted: &Arc<Hosted>,
+    message: M,
+) -> Result<(Streamed<M::Item>, Asked), AskError>
+where
+    A: Accepts<M>,
+    M: StreamMessage,
+{
+    let (to, replies) = LocalStream::new(CREDIT);
+    let (abort, registration) = AbortHandle::new_pair();
+    let mailbox = mailbox::<A>(hosted)?.clone();
+    let ticket = mailbox.ticket();
+    let withdraw = mailbox.withdraw(ticket, abort);
+    let place = hosted.gate.enter(move |permit| {
+        let terms = Terms {
+            permit,
+            deadline: None,
+            abort: registration,
+        };
+        mailbox.put(ticket, job(message, to, terms));
+    });
+    let asked = Asked {
+        waiting: place.map(|place| (hosted.gate.clone(), place)),
+        withdraw: Some(withdraw),
+    };
+    Ok((replies, asked))
+}
+
 /// A message whose sender waits: dropped before it is through, it is taken back.
-struct Asked {
+pub(super) struct Asked {
     waiting: Option<(Arc<Gate>, u64)>,
     /// `None` once there is nothing to take back.
     withdraw: Option<Withdraw>,
 }
 
 impl Asked {
+    /// There is nothing to take back any more.
+    pub(super) fn through(&mut self) {
+        self.withdraw = None;
+    }
+
     /// True where no handler has begun, and none will.
     fn withdraw(&mut self) -> bool {
         let Some(withdraw) = self.withdraw.take() else {

@@ -10,14 +10,18 @@ mod lane;
 mod local;
 mod mailbox;
 mod registry;
+mod replies;
 mod spawn;
+mod stream;
 
 pub use ask::{Ask, Tell};
 pub use error::{AskError, Fate};
 pub use handle::Handle;
 pub use host::{ActorEnv, current};
-pub use registry::{Accepts, ActorType, Method, RemoteActor, RemoteMessage, type_names};
+pub use registry::{Accepts, ActorType, Method, Outcome, RemoteActor, RemoteMessage, type_names};
+pub use replies::{AskerGone, Replies, ReplySender};
 pub use spawn::{DEFAULT_MAILBOX, Spawn};
+pub use stream::{ReplyStream, StreamMessage};
 
 pub(crate) use host::{Exit, Host};
 pub use lane::LaneOpening;

@@ -2,15 +2,17 @@
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex};
+use std::task::{Context, Poll, ready};
 use std::time::Duration;
 
 use bytes::Bytes;
 use serde::{Deserialize, Serialize};
-use tokio::sync::oneshot;
+use tokio::sync::{mpsc, oneshot};
 use tokio::time::Instant;
 
 use crate::actor::error::{AskError, Fate};
 use crate::actor::lane::OVERHEAD;
+use crate::actor::stream::CREDIT;
 use crate::ids::ActorId;
 use crate::process::Process;
 use crate::wire::{MAX_FRAME, WireError};
@@ -38,6 +40,8 @@ pub(in crate::actor) enum Kind {
     Tell,
     /// A reply.
     Ask,
+    /// Many replies.
+    Stream,
 }
 
 /// A message for a lane.
@@ -76,6 +80,8 @@ enum Reply {
     Room(oneshot::Sender<Result<(), AskError>>),
     /// An asker.
     Answer(oneshot::Sender<Answer>),
+    /// An asker of many replies; `None` is their end.
+    Stream(mpsc::Sender<Result<Option<Bytes>, AskError>>),
 }
 
 impl Outgoing {
@@ -85,6 +91,7 @@ impl Outgoing {
             Reply::Nobody => false,
             Reply::Room(room) => room.is_closed(),
             Reply::Answer(answer) => answer.is_closed(),
+            Reply::Stream(replies) => replies.is_closed(),
         }
     }
 
@@ -94,6 +101,8 @@ impl Outgoing {
             Reply::Nobody => {}
             Reply::Room(room) => drop(room.send(answer.map(|_| ()))),
             Reply::Answer(reply) => drop(reply.send(answer)),
+            // There is room for the last word.
+            Reply::Stream(replies) => drop(replies.try_send(answer.map(|_| None))),
         }
     }
 }
@@ -160,6 +169,27 @@ impl Lanes {
         }
     }
 
+    /// Sends a message that wants many replies.
+    pub(in crate::actor) fn stream(
+        &self,
+        process: &Arc<Process>,
+        message: Message,
+    ) -> Result<Incoming, AskError> {
+        fits(&message)?;
+        let lane = self.lane(process, &message);
+        // One more, for the word of the end.
+        let (to, replies) = mpsc::channel(CREDIT as usize + 1);
+        let id = lane.push(outgoing(message, Kind::Stream, Reply::Stream(to)));
+        let id = id.ok_or(AskError::Cancelled)?;
+        Ok(Incoming {
+            id,
+            lane,
+            replies,
+            taken: 0,
+            ended: false,
+        })
+    }
+
     /// Whether messages to this actor go by a lane. Then all do, so that they keep their order, also when the
     /// actor lives in this process.
     pub(in crate::actor) fn is_open(&self, actor: ActorId) -> bool {
@@ -207,6 +237,43 @@ fn outgoing(message: Message, kind: Kind, reply: Reply) -> Outgoing {
         retries: message.retries,
         fate: Fate::NotSent,
         reply,
+    }
+}
+
+/// The replies of a stream. Dropped before their end, it is taken back (L5).
+pub(in crate::actor) struct Incoming {
+    id: u64,
+    lane: Arc<Shared>,
+    replies: mpsc::Receiver<Result<Option<Bytes>, AskError>>,
+    /// Since the actor's side was told.
+    taken: u32,
+    ended: bool,
+}
+
+impl Incoming {
+    /// The next reply, an error, or the end.
+    pub(in crate::actor) fn poll(&mut self, cx: &mut Context<'_>) -> Poll<Option<Answer>> {
+        let reply = ready!(self.replies.poll_recv(cx));
+        let reply = reply.unwrap_or(Err(AskError::Cancelled)).transpose();
+        if let Some(Ok(_)) = reply {
+            self.taken += 1;
+            // Not for each one a word of its own.
+            if self.taken >= CREDIT / 2 {
+                self.lane.credit(self.id, std::mem::take(&mut self.taken));
+            }
+        } else {
+            self.ended = true;
+        }
+        Poll::Ready(reply)
+    }
+}
+
+impl Drop for Incoming {
+    fn drop(&mut self) {
+        if !self.ended {
+            self.replies.close();
+            self.lane.withdraw(self.id);
+        }
     }
 }
 

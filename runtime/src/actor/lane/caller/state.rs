@@ -71,6 +71,19 @@ impl Shared {
         id
     }
 
+    /// The asker of a stream has taken `more` replies.
+    pub(super) fn credit(&self, id: u64, more: u32) {
+        let mut state = self.lock();
+        if state.open.contains_key(&id)
+            && let Some(session) = &mut state.session
+        {
+            // At most one for every few items that came: not for the limits to stop.
+            session.send(Up::Credit { id, more }, OVERHEAD);
+            drop(state);
+            self.wake.notify_one();
+        }
+    }
+
     /// Takes an ask back, whose asker has gone.
     pub(super) fn withdraw(&self, id: u64) {
         let mut state = self.lock();
