@@ -76,7 +76,7 @@ pub mod prelude {
     pub use serde::{Deserialize, Serialize};
 
     pub use crate::actor::{AskError, Handle};
-    pub use crate::{Cluster, ObjectRef, Restart, put};
+    pub use crate::{Cluster, ObjectRef, Replies, Restart, put};
 }
 
 /// What the macros write; not for use by hand.

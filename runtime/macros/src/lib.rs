@@ -29,7 +29,7 @@ pub fn actor(args: TokenStream, item: TokenStream) -> TokenStream {
 }
 
 /// On `impl Handler<M> for A`: `A` receives `M` from other processes. `M` and its result must be `Serialize`
-/// and `Deserialize`.
+/// and `Deserialize`; the result may also be `corehold::Replies` of such a type, for many replies.
 #[proc_macro_attribute]
 pub fn handler(args: TokenStream, item: TokenStream) -> TokenStream {
     expand(args, item, |item: ItemImpl| {

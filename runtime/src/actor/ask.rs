@@ -74,11 +74,7 @@ where
             retries: self.retries,
             ..message::<A, M>(self.actor, &self.message)?
         };
-        let bytes = process
-            .lanes
-            .ask(&process, message)
-            .await
-            .map_err(|e| name_message::<M>(e))?;
+        let bytes = process.lanes.ask(&process, message).await?;
         decode(&bytes).map_err(|e| AskError::Codec(e.to_string()))
     }
 }
@@ -151,19 +147,10 @@ where
     Ok(Message {
         actor,
         type_name: A::TYPE_NAME,
+        message: std::any::type_name::<M>(),
         method: message_hash::<M>(),
         payload: Bytes::from(payload),
         timeout: None,
         retries: 0,
     })
-}
-
-fn name_message<M>(error: AskError) -> AskError {
-    match error {
-        AskError::NoHandler { actor, .. } => AskError::NoHandler {
-            actor,
-            message: std::any::type_name::<M>().to_owned(),
-        },
-        other => other,
-    }
 }

@@ -50,6 +50,10 @@ pub trait RemoteActor:
 }
 
 /// `Self` handles `M` when it comes from another process. Implemented by `#[corehold::handler]`.
+///
+/// When the asker drops its ask, a future that the handler has returned (`ResponseFuture`, `ResponseActFuture`) is
+/// dropped at its next point of waiting, and a message that no handler has begun is taken out of the mailbox. A
+/// handler that replies directly runs to its end.
 #[diagnostic::on_unimplemented(
     message = "`{Self}` does not receive `{M}` from other processes",
     note = "put #[corehold::handler] on `impl Handler<{M}> for {Self}`"

@@ -12,7 +12,7 @@ use tokio::sync::mpsc;
 /// What a handler returns that replies many times: a stream.
 ///
 /// ```
-/// use corehold::{Replies, prelude::*};
+/// use corehold::prelude::*;
 ///
 /// #[derive(Message, Serialize, Deserialize)]
 /// #[rtype(result = "Replies<u64>")]

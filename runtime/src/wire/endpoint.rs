@@ -13,7 +13,7 @@ const IDLE_TIMEOUT: Duration = Duration::from_millis(3_000);
 const KEEP_ALIVE: Duration = Duration::from_millis(700);
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(3);
 // Streams a peer may hold open at once: one for each of its actors' lanes and objects in flight.
-const MAX_STREAMS: u32 = 4_096;
+const MAX_STREAMS: u32 = 16_384;
 // What one lane may have in flight before its sender waits.
 const STREAM_WINDOW: u32 = 4 << 20;
 const CONNECTION_WINDOW: u32 = 64 << 20;
@@ -42,6 +42,9 @@ pub enum WireError {
     /// The stream or its connection ended.
     #[error("connection closed: {0}")]
     Closed(String),
+    /// The peer ended the connection on purpose.
+    #[error("the peer ended the connection: {0}")]
+    Ended(String),
     /// A frame that is longer than any may be.
     #[error(
         "a frame of {len} bytes is over the limit of {} bytes; put large values as objects",

@@ -2,13 +2,16 @@
 
 use quinn::{RecvStream, SendStream};
 
-use super::{WireError, decode, encode};
+use super::codec::encode_onto;
+use super::{WireError, decode};
 
 /// The longest frame, in bytes (64 MiB). What is larger is an object, not a frame.
 pub const MAX_FRAME: usize = 64 << 20;
 
 // Frames that are ready leave together; none waits for more.
 const FLUSH_AT: usize = 64 << 10;
+// A frame's length comes before it, as a little-endian u32.
+const PREFIX: usize = 4;
 // A length prefix is a claim, not a fact: memory is given as bytes arrive.
 const GROW_BY: usize = 256 << 10;
 
@@ -32,13 +35,16 @@ impl FrameWriter {
     /// # Errors
     /// [`WireError::TooLong`] for a value of more than [`MAX_FRAME`] bytes: put it as an object.
     pub fn push<T: serde::Serialize>(&mut self, value: &T) -> Result<bool, WireError> {
-        let bytes = encode(value)?;
-        if bytes.len() > MAX_FRAME {
-            return Err(WireError::TooLong { len: bytes.len() });
+        let start = self.buffer.len();
+        self.buffer.extend_from_slice(&[0; PREFIX]);
+        let written = encode_onto(value, &mut self.buffer);
+        let len = self.buffer.len() - start - PREFIX;
+        if written.is_err() || len > MAX_FRAME {
+            self.buffer.truncate(start);
+            written?;
+            return Err(WireError::TooLong { len });
         }
-        self.buffer
-            .extend_from_slice(&(bytes.len() as u32).to_le_bytes());
-        self.buffer.extend_from_slice(&bytes);
+        self.buffer[start..start + PREFIX].copy_from_slice(&(len as u32).to_le_bytes());
         Ok(self.buffer.len() >= FLUSH_AT)
     }
 
@@ -80,6 +86,12 @@ impl FrameWriter {
         let _ = self.stream.finish();
     }
 
+    /// Gives the stream up: the peer sees that it was broken off, not that it ended.
+    pub fn abandon(&mut self) {
+        // An error means that it has ended already.
+        let _ = self.stream.reset(0u32.into());
+    }
+
     /// Completes when the peer no longer wants what this side writes, or is gone.
     pub async fn stopped(&mut self) {
         let _ = self.stream.stopped().await;
@@ -103,11 +115,11 @@ impl FrameReader {
     /// [`WireError::TooLong`] for a frame over [`MAX_FRAME`], [`WireError::Codec`] for bytes
     /// that are not a `T`, [`WireError::Closed`] when the connection is gone.
     pub async fn recv<T: serde::de::DeserializeOwned>(&mut self) -> Result<Option<T>, WireError> {
-        let mut prefix = [0u8; 4];
+        let mut prefix = [0u8; PREFIX];
         match self.stream.read_exact(&mut prefix).await {
             Ok(()) => {}
             Err(quinn::ReadExactError::FinishedEarly(0)) => return Ok(None),
-            Err(e) => return Err(WireError::closed(e)),
+            Err(e) => return Err(read_error(e)),
         }
         let len = u32::from_le_bytes(prefix) as usize;
         if len > MAX_FRAME {
@@ -128,8 +140,18 @@ impl FrameReader {
             self.stream
                 .read_exact(&mut bytes[start..])
                 .await
-                .map_err(WireError::closed)?;
+                .map_err(read_error)?;
         }
         Ok(bytes)
+    }
+}
+
+fn read_error(e: quinn::ReadExactError) -> WireError {
+    use quinn::{ConnectionError, ReadError, ReadExactError};
+    match e {
+        ReadExactError::ReadError(ReadError::ConnectionLost(
+            ConnectionError::ApplicationClosed(close),
+        )) => WireError::Ended(String::from_utf8_lossy(&close.reason).into_owned()),
+        other => WireError::closed(other),
     }
 }

@@ -145,6 +145,8 @@ pub struct Counted {
     /// The number that came before it in this life.
     pub before: Option<u64>,
     pub life: u32,
+    /// Of its node.
+    pub pid: u32,
 }
 
 #[corehold::actor]
@@ -162,16 +164,8 @@ impl Handler<Count> for Counter {
             number,
             before,
             life,
+            pid: std::process::id(),
         })
-    }
-}
-
-#[corehold::handler]
-impl Handler<Whereabouts> for Counter {
-    type Result = actix::MessageResult<Whereabouts>;
-    fn handle(&mut self, _: Whereabouts, _: &mut Self::Context) -> Self::Result {
-        let env = corehold::current().unwrap();
-        actix::MessageResult((env.node, std::process::id(), env.incarnation))
     }
 }
 

@@ -4,7 +4,6 @@ use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
 use actix::{ActorFutureExt as _, ResponseActFuture};
-use corehold::Replies;
 use corehold::prelude::*;
 use futures_util::StreamExt as _;
 

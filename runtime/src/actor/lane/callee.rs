@@ -125,6 +125,11 @@ pub(crate) async fn serve(
         // The caller has finished: it wants nothing more of the session.
         Ok(true) => process.sessions.close(opening.session),
         Ok(false) => {}
+        // The caller's process is ending: what it asked interests nobody any more.
+        Err(WireError::Ended(why)) => {
+            tracing::debug!(%actor, %why, "a lane's caller has gone");
+            process.sessions.forget(opening.session);
+        }
         Err(e) => tracing::debug!(%actor, error = %e, "a lane lost its connection"),
     }
     writing.abort();

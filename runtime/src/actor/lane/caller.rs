@@ -48,6 +48,8 @@ pub(in crate::actor) enum Kind {
 pub(in crate::actor) struct Message {
     pub actor: ActorId,
     pub type_name: &'static str,
+    /// The message's type.
+    pub message: &'static str,
     pub method: u64,
     pub payload: Bytes,
     pub timeout: Option<Duration>,
@@ -60,6 +62,7 @@ pub(super) type Answer = Result<Bytes, AskError>;
 /// A message on its way.
 struct Outgoing {
     id: u64,
+    message: &'static str,
     method: u64,
     kind: Kind,
     payload: Bytes,
@@ -229,6 +232,7 @@ fn fits(message: &Message) -> Result<(), AskError> {
 fn outgoing(message: Message, kind: Kind, reply: Reply) -> Outgoing {
     Outgoing {
         id: 0,
+        message: message.message,
         method: message.method,
         kind,
         payload: message.payload,

@@ -62,8 +62,13 @@ impl Sessions {
     pub(super) async fn expire(&self, session: u64, lane: &Lane, epoch: u32) {
         tokio::time::sleep(KEEP).await;
         if lane.is_at(epoch) {
-            self.table.lock().expect("no panic while held").forgot = true;
-            self.close(session);
+            self.forget(session);
         }
+    }
+
+    /// Ends a session that its caller might still ask for.
+    pub(super) fn forget(&self, session: u64) {
+        self.table.lock().expect("no panic while held").forgot = true;
+        self.close(session);
     }
 }

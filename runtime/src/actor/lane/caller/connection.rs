@@ -72,9 +72,10 @@ impl Connection<'_> {
             }
         };
         reading.abort();
-        if matches!(ended, Ended::Gone(_)) {
+        match ended {
             // The peer need not keep the session.
-            writer.finish();
+            Ended::Gone(_) => writer.finish(),
+            _ => writer.abandon(),
         }
         ended
     }

@@ -49,7 +49,9 @@ impl Incoming {
                     Err(e) => return Ended::Broken(e.to_string()),
                 },
                 Ok(None) => return Ended::Lost("its node closed the lane".to_owned()),
-                Err(WireError::Closed(why)) => return Ended::Lost(why),
+                Err(e @ (WireError::Closed(_) | WireError::Ended(_))) => {
+                    return Ended::Lost(e.to_string());
+                }
                 Err(e) => return Ended::Broken(e.to_string()),
             }
         }
@@ -135,7 +137,7 @@ impl Incoming {
             },
             Refusal::NoHandler => AskError::NoHandler {
                 actor,
-                message: String::new(),
+                message: outgoing.message.to_owned(),
             },
             Refusal::Codec(why) => AskError::Codec(why),
             Refusal::NoReply | Refusal::Died { .. } => AskError::NoReply { actor },
