@@ -1,5 +1,6 @@
 //! Length-prefixed frames on a QUIC stream.
 
+use bytes::{Buf as _, BytesMut};
 use quinn::{RecvStream, SendStream};
 
 use super::codec::encode_onto;
@@ -101,31 +102,49 @@ impl FrameWriter {
 /// Reads frames from a stream. Not cancel safe: own it in one task.
 pub struct FrameReader {
     stream: RecvStream,
+    /// What has come and is not read yet: often many small frames at once.
+    buffer: BytesMut,
 }
 
 impl FrameReader {
     /// A reader of `stream`.
     pub fn new(stream: RecvStream) -> Self {
-        Self { stream }
+        Self {
+            stream,
+            buffer: BytesMut::new(),
+        }
     }
 
     /// The next frame; `None` when the peer has finished.
     ///
     /// # Errors
     /// [`WireError::TooLong`] for a frame over [`MAX_FRAME`], [`WireError::Codec`] for bytes
-    /// that are not a `T`, [`WireError::Closed`] when the connection is gone.
+    /// that are not a `T`, [`WireError::Closed`] when the connection is gone, [`WireError::Ended`] when the peer
+    /// has ended it.
     pub async fn recv<T: serde::de::DeserializeOwned>(&mut self) -> Result<Option<T>, WireError> {
-        let mut prefix = [0u8; PREFIX];
-        match self.stream.read_exact(&mut prefix).await {
-            Ok(()) => {}
-            Err(quinn::ReadExactError::FinishedEarly(0)) => return Ok(None),
-            Err(e) => return Err(read_error(e)),
+        loop {
+            if let Some(prefix) = self.buffer.first_chunk::<PREFIX>() {
+                let len = u32::from_le_bytes(*prefix) as usize;
+                if len > MAX_FRAME {
+                    return Err(WireError::TooLong { len });
+                }
+                if let Some(frame) = self.buffer.get(PREFIX..PREFIX + len) {
+                    let value = decode(frame)?;
+                    self.buffer.advance(PREFIX + len);
+                    if self.buffer.is_empty() && self.buffer.capacity() > 4 * GROW_BY {
+                        // A burst must not keep its memory for the life of the lane.
+                        self.buffer = BytesMut::new();
+                    }
+                    return Ok(Some(value));
+                }
+            }
+            let chunk = self.stream.read_chunk(GROW_BY, true).await;
+            match chunk.map_err(|e| read_error(e.into()))? {
+                Some(chunk) => self.buffer.extend_from_slice(&chunk.bytes),
+                None if self.buffer.is_empty() => return Ok(None),
+                None => return Err(WireError::Closed("the stream ended within a frame".into())),
+            }
         }
-        let len = u32::from_le_bytes(prefix) as usize;
-        if len > MAX_FRAME {
-            return Err(WireError::TooLong { len });
-        }
-        Ok(Some(decode(&self.recv_raw(len).await?)?))
     }
 
     /// Exactly `len` bytes that belong to no frame.
@@ -134,6 +153,8 @@ impl FrameReader {
     /// [`WireError::Closed`] when fewer came.
     pub async fn recv_raw(&mut self, len: usize) -> Result<Vec<u8>, WireError> {
         let mut bytes = Vec::with_capacity(len.min(GROW_BY));
+        let ready = self.buffer.split_to(len.min(self.buffer.len()));
+        bytes.extend_from_slice(&ready);
         while bytes.len() < len {
             let start = bytes.len();
             bytes.resize(len.min(start + GROW_BY), 0);

@@ -23,6 +23,13 @@ pub const CASES: &[(&str, fn())] = &[
         "asks_with_retry_stay_in_order_in_one_process",
         retry_at_home,
     ),
+    ("a_stream_ends_when_its_handlers_does", stream_ends),
+    ("a_stream_goes_as_fast_as_its_asker", stream_waits),
+    ("a_dropped_stream_is_dropped_at_its_handler", stream_dropped),
+    (
+        "a_stream_that_fails_says_so_after_its_replies",
+        stream_fails,
+    ),
 ];
 
 /// Runs `test` against an actor from this process, and from another actor in its own.

@@ -271,10 +271,10 @@ impl Sim {
             }
         }
         if faults {
-            if self.chance(3) {
-                if let Some(newest) = self.newest() {
-                    self.sever(newest);
-                }
+            if self.chance(3)
+                && let Some(newest) = self.newest()
+            {
+                self.sever(newest);
             }
             if self.chance(1) {
                 self.partitioned_until = self.now + Duration::from_secs(2);
