@@ -6,13 +6,14 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use actix::dev::ToEnvelope;
-use actix::{Addr, Context};
+use actix::Context;
 use bytes::Bytes;
 use futures_util::future::LocalBoxFuture;
 
 use super::error::{AskError, Fate};
 use super::host::Hosted;
-use super::registry::{Accepts, RemoteMessage, message_hash};
+use super::mailbox::Mailbox;
+use super::registry::{Accepts, Failure, RemoteMessage, message_hash};
 use crate::ids::ActorId;
 use crate::process::Process;
 use crate::wire::{decode, encode};
@@ -66,11 +67,16 @@ where
         let process = Process::current()?;
         if let Some(hosted) = process.host.get(self.actor) {
             let permit = hosted.admit().await;
-            let reply = addr::<A>(&hosted)?.send(self.message).await;
+            let reply = mailbox::<A>(&hosted)?.send(self.message).await;
             drop(permit);
             return match reply {
                 Ok(reply) => Ok(reply),
-                Err(_) => Err(died_here::<A>(&process, &hosted).await),
+                Err(Failure::Died) => Err(died_here::<A>(&process, &hosted).await),
+                Err(Failure::NoReply) => Err(AskError::Codec(format!(
+                    "{}: its handler dropped the reply",
+                    hosted.label()
+                ))),
+                Err(Failure::Codec(why)) => Err(AskError::Codec(why)),
             };
         }
         let payload = payload(&self.message)?;
@@ -129,8 +135,8 @@ where
         let process = Process::current()?;
         if let Some(hosted) = process.host.get(self.actor) {
             let permit = hosted.admit().await;
-            // `send`, not `do_send`: the permit is held until the handler is done with the message.
-            let handled = addr::<A>(&hosted)?.send(self.message);
+            // The permit is held until the handler is done with the message.
+            let handled = mailbox::<A>(&hosted)?.send(self.message);
             process.wire.spawn(async move {
                 let _ = handled.await;
                 drop(permit);
@@ -171,10 +177,10 @@ fn payload<M: RemoteMessage>(message: &M) -> Result<Bytes, AskError> {
         .map_err(|e| AskError::Codec(e.to_string()))
 }
 
-fn addr<A: super::RemoteActor>(hosted: &Arc<Hosted>) -> Result<Addr<A>, AskError> {
+fn mailbox<A: super::RemoteActor>(hosted: &Arc<Hosted>) -> Result<Mailbox<A>, AskError> {
     hosted
         .addr
-        .downcast_ref::<Addr<A>>()
+        .downcast_ref::<Mailbox<A>>()
         .cloned()
         .ok_or_else(|| {
             AskError::Codec(format!(

@@ -6,11 +6,13 @@ use std::collections::HashMap;
 use std::panic::AssertUnwindSafe;
 use std::sync::{Arc, Mutex, Once};
 
-use actix::{Actor, ActorContext as _, ActorFutureExt as _, AsyncContext as _, Context};
+use actix::{AsyncContext as _, Context};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore, mpsc, oneshot, watch};
 
-use super::registry::{self, ActorType};
+use super::mailbox::Mailbox;
+use super::registry::{self, ActorType, RemoteActor};
 use super::spawn::Args;
+use super::vitals::Vitals;
 use crate::ids::ActorId;
 use crate::isolate::Slot;
 use crate::wire::decode;
@@ -33,6 +35,17 @@ pub struct ActorEnv {
 thread_local! {
     static CURRENT: RefCell<Option<ActorEnv>> = const { RefCell::new(None) };
     static PANIC: RefCell<Option<String>> = const { RefCell::new(None) };
+    static FAILED: RefCell<Option<String>> = const { RefCell::new(None) };
+}
+
+/// The message of the last panic on this thread that nobody has taken yet.
+pub(super) fn take_panic() -> Option<String> {
+    PANIC.take()
+}
+
+/// The actor of this thread ends because a future of it panicked.
+pub(super) fn fail(panic: String) {
+    FAILED.set(Some(panic));
 }
 
 /// The actor whose thread this is; `None` on any other thread.
@@ -47,44 +60,54 @@ pub(crate) struct Exit {
     pub incarnation: u32,
     /// The panic's message; `None` where it stopped by itself or was stopped.
     pub panic: Option<String>,
+    /// The types of the messages in its hands.
+    pub in_hand: Vec<&'static str>,
 }
 
 /// Handed to the actor's context: ends the life on request, and tells of its end however it comes.
 pub(crate) struct Birth {
-    pub capacity: usize,
+    capacity: usize,
     stop: oneshot::Receiver<()>,
     guard: ExitGuard,
 }
 
 impl Birth {
-    /// Two futures that belong to the actor's context: one ends it when told to; the other only keeps the
-    /// guard, which is dropped with the context, also when a handler panics, and so always speaks.
-    pub(crate) fn attach<A: Actor<Context = Context<A>>>(self, ctx: &mut Context<A>) {
-        let Birth { stop, guard, .. } = self;
-        let told = actix::fut::wrap_future::<_, A>(async move {
-            // The sender lives in `Hosted`; an error means that the host forgot the actor.
-            let _ = stop.await;
-        });
-        ctx.spawn(told.map(|(), _: &mut A, ctx: &mut Context<A>| ctx.stop()));
+    /// Two futures that belong to the actor's context: one empties its mailbox and ends it when told to; the other only
+    /// keeps the guard, which is dropped with the context, also when a handler panics, and so always speaks.
+    pub(crate) fn attach<A: RemoteActor>(self, ctx: &mut Context<A>) -> Mailbox<A> {
+        let Birth {
+            capacity,
+            stop,
+            guard,
+        } = self;
+        let vitals = guard.vitals.clone();
+        let (mailbox, pump) = Mailbox::new(capacity, A::CONCURRENCY, stop, vitals);
+        ctx.spawn(pump);
         let kept = actix::fut::wrap_future::<_, A>(async move {
             let _guard = guard;
             std::future::pending::<()>().await;
         });
         ctx.spawn(kept);
+        mailbox
     }
 }
 
 struct ExitGuard {
     actor: ActorId,
+    actor_type: &'static str,
     incarnation: u32,
+    vitals: Arc<Vitals>,
     death: watch::Sender<Option<String>>,
     exits: mpsc::UnboundedSender<Exit>,
 }
 
 impl Drop for ExitGuard {
     fn drop(&mut self) {
-        let panic =
-            std::thread::panicking().then(|| PANIC.take().unwrap_or_else(|| "panic".to_owned()));
+        let panic = std::thread::panicking()
+            .then(|| PANIC.take().unwrap_or_else(|| "panic".to_owned()))
+            .or_else(|| FAILED.take());
+        let in_hand = self.vitals.in_hand().into_iter();
+        let in_hand = in_hand.filter_map(|m| registry::message_name(self.actor_type, m));
         // With it goes this thread's hold on the slot, before anybody hears that the cores are free.
         drop(CURRENT.take());
         let cause = panic
@@ -96,6 +119,7 @@ impl Drop for ExitGuard {
             actor: self.actor,
             incarnation: self.incarnation,
             panic,
+            in_hand: in_hand.collect(),
         });
     }
 }
@@ -164,12 +188,14 @@ impl Host {
         hosted.filter(|h| h.death.borrow().is_none())
     }
 
-    /// Brings an actor to life on a new arbiter thread. Call it on the actix system's thread.
+    /// Brings an actor to life on a new arbiter thread, which notes in `vitals` what it has in its hands. Call it on the
+    /// actix system's thread.
     pub(crate) async fn start(
         &self,
         env: ActorEnv,
         type_name: &str,
         args: &[u8],
+        vitals: Vitals,
     ) -> Result<(), String> {
         let actor_type: &'static ActorType = registry::actor_type(type_name)
             .ok_or_else(|| format!("this build has no actor type {type_name}"))?;
@@ -183,7 +209,9 @@ impl Host {
             stop: stopped,
             guard: ExitGuard {
                 actor: env.actor,
+                actor_type: actor_type.name,
                 incarnation: env.incarnation,
+                vitals: Arc::new(vitals),
                 death: died,
                 exits: self.exits.clone(),
             },

@@ -5,8 +5,10 @@ mod error;
 mod handle;
 mod host;
 mod lane;
+mod mailbox;
 mod registry;
 mod spawn;
+mod vitals;
 
 pub use ask::{Ask, Tell};
 pub use error::{AskError, Fate};
@@ -17,3 +19,5 @@ pub use spawn::{DEFAULT_MAILBOX, Spawn};
 
 pub(crate) use host::{Exit, Host};
 pub(crate) use lane::{Lanes, serve as serve_lane};
+pub(crate) use registry::message_name;
+pub(crate) use vitals::Vitals;

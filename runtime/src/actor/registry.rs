@@ -5,12 +5,13 @@ use std::collections::HashMap;
 use std::sync::LazyLock;
 
 use actix::dev::ToEnvelope;
-use actix::{Actor, Addr, Context, Handler, Message};
+use actix::{Actor, Context, Handler, Message};
 use bytes::Bytes;
 use futures_util::future::BoxFuture;
 use serde::{Serialize, de::DeserializeOwned};
 
 use super::host::Birth;
+use super::mailbox::Mailbox;
 use crate::ids::name_hash;
 use crate::wire::{CodecError, decode, encode};
 
@@ -43,6 +44,8 @@ pub trait RemoteActor:
 {
     /// The name that the type has on the wire and in `corehold status`.
     const TYPE_NAME: &'static str;
+    /// How many of its async handlers may be at work at once (`#[corehold::actor(concurrency = n)]`).
+    const CONCURRENCY: usize = 1;
 }
 
 /// `Self` handles `M` when it comes from another process. Implemented by `#[corehold::handler]`.
@@ -58,7 +61,7 @@ pub struct ActorType {
     pub(crate) start: StartFn,
 }
 
-/// Runs on the actor's own thread; gives the actor's `Addr` back.
+/// Runs on the actor's own thread; gives the actor's [`Mailbox`] back.
 pub(crate) type StartFn = fn(&[u8], Birth) -> Result<Box<dyn Any + Send + Sync>, CodecError>;
 
 impl ActorType {
@@ -87,6 +90,8 @@ pub(crate) type Dispatch = fn(&(dyn Any + Send + Sync), &[u8]) -> Result<Reply, 
 pub(crate) enum Failure {
     /// The actor ended before it replied.
     Died,
+    /// The handler dropped its reply.
+    NoReply,
     /// The bytes were not the message, or the reply would not become bytes.
     Codec(String),
 }
@@ -114,12 +119,12 @@ fn start<A: RemoteActor>(
     birth: Birth,
 ) -> Result<Box<dyn Any + Send + Sync>, CodecError> {
     let actor: A = decode(args)?;
-    let addr = A::create(|ctx| {
-        ctx.set_mailbox_capacity(birth.capacity);
-        birth.attach(ctx);
+    let mut mailbox = None;
+    A::create(|ctx| {
+        mailbox = Some(birth.attach(ctx));
         actor
     });
-    Ok(Box::new(addr))
+    Ok(Box::new(mailbox.expect("`create` calls its closure")))
 }
 
 fn dispatch<A, M>(addr: &(dyn Any + Send + Sync), payload: &[u8]) -> Result<Reply, Failure>
@@ -128,14 +133,14 @@ where
     M: RemoteMessage,
     Context<A>: ToEnvelope<A, M>,
 {
-    let addr = addr
-        .downcast_ref::<Addr<A>>()
+    let mailbox = addr
+        .downcast_ref::<Mailbox<A>>()
         .expect("methods are looked up by the actor's own type");
     let message: M = decode(payload).map_err(|e| Failure::Codec(e.to_string()))?;
     // The message enters the mailbox here, not at the first poll: this keeps a lane's order.
-    let request = addr.send(message);
+    let request = mailbox.send(message);
     Ok(Box::pin(async move {
-        let result = request.await.map_err(|_| Failure::Died)?;
+        let result = request.await?;
         encode(&result)
             .map(Bytes::from)
             .map_err(|e| Failure::Codec(e.to_string()))
@@ -154,7 +159,13 @@ pub(crate) fn actor_type(name: &str) -> Option<&'static ActorType> {
 }
 
 pub(crate) fn method(actor: &'static str, message: u64) -> Option<Dispatch> {
-    METHODS.get(&(actor, message)).copied()
+    METHODS.get(&(actor, message)).map(|m| m.dispatch)
+}
+
+/// The type of a message, by the hash under which it travels. `actor` is the receiver's type.
+pub(crate) fn message_name(actor: &str, message: u64) -> Option<&'static str> {
+    let actor = actor_type(actor)?.name;
+    METHODS.get(&(actor, message)).map(|m| (m.message)())
 }
 
 pub(crate) fn message_hash<M: RemoteMessage>() -> u64 {
@@ -168,9 +179,9 @@ static TYPES: LazyLock<HashMap<&'static str, &'static ActorType>> = LazyLock::ne
         .collect()
 });
 
-static METHODS: LazyLock<HashMap<(&'static str, u64), Dispatch>> = LazyLock::new(|| {
+static METHODS: LazyLock<HashMap<(&'static str, u64), &'static Method>> = LazyLock::new(|| {
     inventory::iter::<Method>
         .into_iter()
-        .map(|m| ((m.actor, name_hash((m.message)())), m.dispatch))
+        .map(|m| ((m.actor, name_hash((m.message)())), m))
         .collect()
 });

@@ -7,7 +7,7 @@ use std::sync::Arc;
 use tokio::sync::mpsc;
 
 use super::MachineFacts;
-use crate::actor::{ActorEnv, Exit, type_names};
+use crate::actor::{ActorEnv, Exit, Vitals, type_names};
 use crate::build_id::build_id;
 use crate::cluster::state_dir::StateDir;
 use crate::cluster::{ClusterConfig, DeathCause, StartOrder, membership};
@@ -158,7 +158,7 @@ impl Daemon {
         };
         self.process
             .host
-            .start(env, &order.actor_type, &order.args)
+            .start(env, &order.actor_type, &order.args, Vitals::here())
             .await
     }
 
