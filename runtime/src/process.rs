@@ -12,6 +12,7 @@ use std::time::Duration;
 use tokio::sync::{mpsc, oneshot};
 
 use crate::actor::{AskError, Exit, Host, Lanes, serve_lane};
+use crate::cluster::DeathCause;
 use crate::control::{FromHead, Location, PeerRole, Request, Response, ToHead};
 use crate::error::{Error, Result};
 use crate::ids::ActorId;
@@ -22,6 +23,7 @@ use crate::wire::{
 
 const HEARTBEAT: Duration = Duration::from_millis(500);
 const WELCOME_WITHIN: Duration = Duration::from_secs(5);
+const HEARD_WITHIN: Duration = Duration::from_secs(3);
 // Words to the head that wait for the stream, and orders from it that wait for this process.
 const WAITING: usize = 1_024;
 
@@ -192,7 +194,7 @@ async fn serve(process: Arc<Process>, connection: Connection) {
                     match process.knocks.clone() {
                         Some(knocks) => knock(knocks, writer, reader).await,
                         None => {
-                            let why = "this is a node, not the head".to_owned();
+                            let why = "this is no head".to_owned();
                             let _ = writer.send(&FromHead::Refused { why }).await;
                         }
                     }
@@ -241,6 +243,10 @@ async fn listen(
                     .endpoint
                     .disconnect(address, &format!("node {name} is lost: {why}"));
             }
+            FromHead::WorkerGone { address, why } => {
+                process.head.forget_address(address);
+                process.endpoint.disconnect(address, &why);
+            }
             order => {
                 if orders.send(order).await.is_err() {
                     return "this process is ending".to_owned();
@@ -267,6 +273,14 @@ struct Known {
     location: Option<Location>,
     /// The last life that is known to be over; 0 if none is.
     over: u32,
+}
+
+/// What is known of a life that is over.
+pub(crate) struct AfterLife {
+    /// Whether another one follows.
+    pub restarting: bool,
+    /// How it ended, where the head has heard that.
+    pub cause: Option<String>,
 }
 
 /// Where an actor is.
@@ -319,7 +333,7 @@ impl HeadClient {
                 known.entry(actor).or_default().location = Some(location);
                 Ok(Located::At(location))
             }
-            Ok(Response::Dead(cause)) => Ok(Located::Dead(cause.to_string())),
+            Ok(Response::Dead(record)) => Ok(Located::Dead(record.to_string())),
             Ok(other) => Err(AskError::HeadLost(format!("it answered {other:?}"))),
             Err(why) => Ok(Located::Dead(why)),
         }
@@ -341,16 +355,53 @@ impl HeadClient {
         known.location = known.location.filter(|l| l.incarnation > known.over);
     }
 
-    /// What comes after a life that is over: the cause of death if nothing does.
-    pub(crate) async fn after_life(&self, actor: ActorId, incarnation: u32) -> Option<String> {
+    /// What comes after a life that is over, and how it ended; `None` where the head does not say.
+    pub(crate) async fn after_life(&self, actor: ActorId, incarnation: u32) -> Option<AfterLife> {
         self.life_over(actor, incarnation);
-        match self
+        let (restarting, record) = match self
             .request(Request::AfterLife { actor, incarnation })
             .await
         {
-            Ok(Ok(Response::Dead(cause))) => Some(cause.to_string()),
-            _ => None,
+            Ok(Ok(Response::Dead(record))) => (false, Some(record)),
+            Ok(Ok(Response::Restarts(record))) => (true, record),
+            _ => return None,
+        };
+        let cause = record.map(|record| record.to_string());
+        Some(AfterLife { restarting, cause })
+    }
+
+    /// The connection to the process that `actor` lived in is lost. Where that process was the actor's own, and is
+    /// gone, so is the actor: then how it ended.
+    pub(crate) async fn lost_worker(
+        &self,
+        actor: ActorId,
+        location: Location,
+    ) -> Option<AfterLife> {
+        self.doubt(actor);
+        if !location.worker {
+            return None;
         }
+        let request = Request::AfterLife {
+            actor,
+            incarnation: location.incarnation,
+        };
+        // The head hears of the end from the node, at about the same time. Where it hears nothing, the process lives
+        // and only the way to it is cut.
+        let answer = tokio::time::timeout(HEARD_WITHIN, self.request(request)).await;
+        let (restarting, record) = match answer {
+            Ok(Ok(Ok(Response::Dead(record)))) => (false, Some(record)),
+            Ok(Ok(Ok(Response::Restarts(record)))) => (true, record),
+            _ => return None,
+        };
+        if record
+            .as_ref()
+            .is_some_and(|r| matches!(r.cause, DeathCause::NodeLost(_)))
+        {
+            return None;
+        }
+        self.life_over(actor, location.incarnation);
+        let cause = record.map(|record| record.to_string());
+        Some(AfterLife { restarting, cause })
     }
 
     fn forget_address(&self, address: SocketAddr) {

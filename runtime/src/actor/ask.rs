@@ -5,8 +5,8 @@ use std::marker::PhantomData;
 use std::sync::Arc;
 use std::time::Duration;
 
-use actix::dev::ToEnvelope;
 use actix::Context;
+use actix::dev::ToEnvelope;
 use bytes::Bytes;
 use futures_util::future::LocalBoxFuture;
 
@@ -193,11 +193,11 @@ fn mailbox<A: super::RemoteActor>(hosted: &Arc<Hosted>) -> Result<Mailbox<A>, As
 
 async fn died_here<A: super::RemoteActor>(process: &Process, hosted: &Hosted) -> AskError {
     let here = hosted.cause_of_death().await;
-    let for_good = process.head.after_life(hosted.id, hosted.incarnation).await;
+    let after = process.head.after_life(hosted.id, hosted.incarnation).await;
     AskError::ActorDied {
         actor: label::<A>(hosted.id),
-        restarting: for_good.is_none(),
-        cause: for_good.unwrap_or(here),
+        restarting: after.as_ref().is_none_or(|a| a.restarting),
+        cause: after.and_then(|a| a.cause).unwrap_or(here),
         fate: Fate::MaybeExecuted,
     }
 }

@@ -15,6 +15,7 @@ use super::spawn::Args;
 use super::vitals::Vitals;
 use crate::ids::ActorId;
 use crate::isolate::Slot;
+use crate::observe::{ActorLog, note, tag_thread};
 use crate::wire::decode;
 
 /// What an actor can know of itself.
@@ -188,14 +189,15 @@ impl Host {
         hosted.filter(|h| h.death.borrow().is_none())
     }
 
-    /// Brings an actor to life on a new arbiter thread, which notes in `vitals` what it has in its hands. Call it on the
-    /// actix system's thread.
+    /// Brings an actor to life on a new arbiter thread, which notes in `vitals` what it has in its hands and
+    /// logs to `log`. Call it on the actix system's thread.
     pub(crate) async fn start(
         &self,
         env: ActorEnv,
         type_name: &str,
         args: &[u8],
         vitals: Vitals,
+        log: Option<Arc<ActorLog>>,
     ) -> Result<(), String> {
         let actor_type: &'static ActorType = registry::actor_type(type_name)
             .ok_or_else(|| format!("this build has no actor type {type_name}"))?;
@@ -222,6 +224,7 @@ impl Host {
         let args = args.actor;
         arbiter.spawn(async move {
             CURRENT.set(Some(env));
+            tag_thread(log);
             let result =
                 std::panic::catch_unwind(AssertUnwindSafe(|| (actor_type.start)(&args, birth)));
             let result = match result {
@@ -312,7 +315,9 @@ fn remember_panics() {
                 .location()
                 .map(|l| format!(" at {}:{}", l.file(), l.line()))
                 .unwrap_or_default();
-            PANIC.set(Some(text + &at));
+            let text = text + &at;
+            note(&format!("panicked: {text}"));
+            PANIC.set(Some(text));
             before(info);
         }));
     });

@@ -122,6 +122,13 @@ impl<A: RemoteActor> Spawn<A> {
         self.with(|r| r.place_within = Some(patience))
     }
 
+    /// It lives in a worker process of its own, so that a crash in native code (a segfault, an abort, an `exit`) ends
+    /// this actor and no other. What it asked for by [`memory`](Self::memory) is then a limit, where the machine has
+    /// memory cgroups. Messages to and from it cost a little more than within a node's process.
+    pub fn process(self) -> Self {
+        self.with(|r| r.process = true)
+    }
+
     /// It outlives the driver that spawns it; end it with [`Cluster::stop`](crate::Cluster::stop).
     pub fn detached(self) -> Self {
         self.with(|r| r.owner = Owner::Detached)
@@ -154,7 +161,7 @@ impl<A: RemoteActor> Spawn<A> {
             .await?
         {
             Ok(Response::At(_)) => Ok(Handle::new(id)),
-            Ok(Response::Dead(cause)) => Err(refused(cause.to_string())),
+            Ok(Response::Dead(record)) => Err(refused(record.to_string())),
             Ok(other) => Err(refused(format!("the head answered {other:?}"))),
             Err(why) => Err(refused(why)),
         }

@@ -97,8 +97,7 @@ impl Vitals {
 impl Drop for Mapping {
     fn drop(&mut self) {
         // SAFETY: made by `of_file` with this length; nobody borrows from it any more.
-        let unmapped =
-            unsafe { munmap(self.0.cast(), size_of::<[AtomicU64; PLACES]>()) };
+        let unmapped = unsafe { munmap(self.0.cast(), size_of::<[AtomicU64; PLACES]>()) };
         if let Err(e) = unmapped {
             tracing::debug!(error = %e, "a page of vitals stays mapped");
         }

@@ -99,6 +99,8 @@ pub struct Directory {
     nodes_missing: bool,
     /// Whether something was given back since the pending actors were last looked at.
     retry: bool,
+    /// When the head's time began, in milliseconds since 1970.
+    epoch_ms: u64,
 }
 
 /// Everything that a step of the directory works with.
@@ -126,7 +128,13 @@ impl Directory {
             next_order: 0,
             nodes_missing: false,
             retry: false,
+            epoch_ms: 0,
         }
+    }
+
+    /// Tells when the time that is passed in began, in milliseconds since 1970: for death records, which outlive it.
+    pub fn set_epoch(&mut self, unix_ms: u64) {
+        self.epoch_ms = unix_ms;
     }
 
     /// An actor, alive or among the remembered dead.
@@ -207,6 +215,30 @@ impl Directory {
             } => {
                 if self.is_life(actor, incarnation, node) {
                     self.life_over(actor, cause, &mut step);
+                }
+            }
+            ActorEvent::Located {
+                actor,
+                incarnation,
+                node,
+                address,
+            } => {
+                if self.is_life(actor, incarnation, node)
+                    && let Some(entry) = self.actors.get_mut(&actor)
+                {
+                    entry.record.worker = Some(address);
+                }
+            }
+            ActorEvent::LastWords {
+                actor,
+                incarnation,
+                node,
+                words,
+            } => {
+                if self.is_life(actor, incarnation, node)
+                    && let Some(entry) = self.actors.get_mut(&actor)
+                {
+                    entry.record.words = words.bounded();
                 }
             }
             ActorEvent::Running { node, lives } => self.running(node, &lives, &mut step),

@@ -58,7 +58,22 @@ pub enum DeathCause {
     },
     /// Its node was lost or left (the node's name, and why).
     NodeLost(String),
-    /// Its worker process ended (exit status, signal, or out of memory).
+    /// Its worker process exited: code in it called `exit`.
+    Exited {
+        /// The exit status.
+        status: i32,
+    },
+    /// Its worker process was killed by a signal: a crash in native code, or somebody's `kill`.
+    Signal {
+        /// The signal's number.
+        signal: i32,
+    },
+    /// Its worker process was killed because it used more memory than it asked for.
+    OutOfMemory {
+        /// The limit, in bytes.
+        limit: u64,
+    },
+    /// Its process ended, and nobody saw how.
     ProcessDied(String),
     /// It could not be started: its arguments did not decode, its `restore` failed, ...
     StartFailed(String),
@@ -82,6 +97,9 @@ impl DeathCause {
             self,
             DeathCause::Panic(_)
                 | DeathCause::NodeLost(_)
+                | DeathCause::Exited { .. }
+                | DeathCause::Signal { .. }
+                | DeathCause::OutOfMemory { .. }
                 | DeathCause::ProcessDied(_)
                 | DeathCause::StartFailed(_)
         )
@@ -95,7 +113,26 @@ impl fmt::Display for DeathCause {
             DeathCause::Panic(message) => write!(f, "it panicked: {message}"),
             DeathCause::Stopped { by } => write!(f, "it was stopped by {by}"),
             DeathCause::NodeLost(why) => write!(f, "its node was lost: {why}"),
-            DeathCause::ProcessDied(how) => write!(f, "its worker process died: {how}"),
+            DeathCause::Exited { status } => {
+                write!(f, "its worker process exited with status {status}")
+            }
+            DeathCause::Signal { signal } => {
+                let name = nix::sys::signal::Signal::try_from(*signal);
+                let name = name.map_or("unknown", |s| s.as_str());
+                write!(
+                    f,
+                    "its worker process was killed by signal {signal} ({name})"
+                )
+            }
+            DeathCause::OutOfMemory { limit } => {
+                let mib = limit >> 20;
+                write!(
+                    f,
+                    "its worker process used more than the {mib} MiB of memory that it asked for; ask for more with \
+                     `.memory(bytes)`"
+                )
+            }
+            DeathCause::ProcessDied(how) => write!(f, "its process died: {how}"),
             DeathCause::StartFailed(why) => write!(f, "it could not be started: {why}"),
             DeathCause::OwnerGone => f.write_str("its owner is gone"),
             DeathCause::Unplaceable(why) => write!(f, "no node could take it: {why}"),

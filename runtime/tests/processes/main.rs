@@ -6,6 +6,7 @@
 mod actors;
 mod cases;
 mod cluster;
+mod lives;
 
 use std::process::{Command, ExitCode};
 
@@ -18,12 +19,12 @@ fn main() -> ExitCode {
         return code;
     }
     if let Ok(name) = std::env::var(CASE) {
-        let case = cases::ALL.iter().find(|(n, _)| *n == name);
+        let case = all().find(|(n, _)| *n == name);
         let (_, run) = case.expect("the harness names a case that exists");
         run();
         return ExitCode::SUCCESS;
     }
-    let trials = cases::ALL.iter().map(|(name, _)| {
+    let trials = all().map(|(name, _)| {
         Trial::test(*name, move || {
             let program = std::env::current_exe()?;
             let ended = Command::new(program).env(CASE, name).output()?;
@@ -41,4 +42,9 @@ fn main() -> ExitCode {
         })
     });
     libtest_mimic::run(&Arguments::from_args(), trials.collect()).exit_code()
+}
+
+/// The cases of every subject.
+fn all() -> impl Iterator<Item = &'static (&'static str, fn())> {
+    cases::ALL.iter().chain(lives::ALL)
 }

@@ -82,10 +82,9 @@ async fn read_calls(
 async fn refusal(hosted: &Hosted, failure: Failure) -> Refusal {
     match failure {
         Failure::Died => Refusal::Died(hosted.cause_of_death().await),
-        Failure::NoReply => Refusal::Codec(format!(
-            "{}: its handler dropped the reply",
-            hosted.label()
-        )),
+        Failure::NoReply => {
+            Refusal::Codec(format!("{}: its handler dropped the reply", hosted.label()))
+        }
         Failure::Codec(why) => Refusal::Codec(why),
     }
 }

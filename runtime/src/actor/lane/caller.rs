@@ -8,6 +8,7 @@ use tokio::sync::{mpsc, oneshot};
 
 use super::{Call, Refusal, Reply};
 use crate::actor::error::{AskError, Fate};
+use crate::control::Location;
 use crate::ids::ActorId;
 use crate::process::{Located, Process};
 use crate::wire::{FrameReader, FrameWriter, Opening, WireError};
@@ -152,16 +153,22 @@ impl Lane {
                     first.push_front(outgoing);
                     let stream = Stream {
                         lane: &self,
-                        incarnation: location.incarnation,
+                        location,
                         open: Open::default(),
                         number: 0,
                     };
                     stream.pump(&mut first, &mut waiting, writer, reader).await;
                 }
                 Err(e) => {
-                    self.process.head.doubt(self.actor);
-                    let lost = self.lost(e.to_string(), Fate::NotSent);
-                    answer(outgoing.reply, Err(lost));
+                    let died = self.process.head.lost_worker(self.actor, location).await;
+                    let error = match died {
+                        Some(after) => {
+                            let cause = after.cause.unwrap_or_else(|| e.to_string());
+                            self.died(cause, after.restarting, Fate::NotSent)
+                        }
+                        None => self.lost(e.to_string(), Fate::NotSent),
+                    };
+                    answer(outgoing.reply, Err(error));
                 }
             }
         }
@@ -188,7 +195,7 @@ impl Lane {
 /// A lane's stream to one life of its actor.
 struct Stream<'a> {
     lane: &'a Lane,
-    incarnation: u32,
+    location: Location,
     open: Open,
     number: u64,
 }
@@ -209,7 +216,7 @@ impl Stream<'_> {
             label: self.lane.label.clone(),
             process: process.clone(),
             actor: self.lane.actor,
-            incarnation: self.incarnation,
+            incarnation: self.location.incarnation,
         };
         let mut reading = process.wire.spawn(replies.read(reader));
         let mut next = first.pop_front();
@@ -242,7 +249,7 @@ impl Stream<'_> {
         if let Some(outgoing) = next {
             first.push_front(outgoing);
         }
-        self.end(first, ended);
+        self.end(first, ended).await;
     }
 
     /// Puts a call into the writer's buffer; true when that should be flushed.
@@ -269,19 +276,30 @@ impl Stream<'_> {
         }
     }
 
-    fn end(&self, first: &mut VecDeque<Outgoing>, ended: Ended) {
+    async fn end(&self, first: &mut VecDeque<Outgoing>, ended: Ended) {
         let lane = self.lane;
         let open = std::mem::take(&mut *self.open.lock().expect("no panic while held"));
         match ended {
             Ended::Lost(why) => {
-                lane.process.head.doubt(lane.actor);
+                let died = lane
+                    .process
+                    .head
+                    .lost_worker(lane.actor, self.location)
+                    .await;
                 for outgoing in open.into_values() {
-                    let lost = lane.lost(why.clone(), Fate::MaybeExecuted);
-                    answer(outgoing.reply, Err(lost));
+                    let error = match &died {
+                        Some(after) => {
+                            let cause = after.cause.clone().unwrap_or_else(|| why.clone());
+                            lane.died(cause, after.restarting, Fate::MaybeExecuted)
+                        }
+                        None => lane.lost(why.clone(), Fate::MaybeExecuted),
+                    };
+                    answer(outgoing.reply, Err(error));
                 }
             }
             Ended::NotHere { from } => {
-                lane.process.head.life_over(lane.actor, self.incarnation);
+                let life = self.location.incarnation;
+                lane.process.head.life_over(lane.actor, life);
                 for (number, outgoing) in open.into_iter().rev() {
                     if number >= from {
                         first.push_front(outgoing);
@@ -330,11 +348,11 @@ impl Replies {
                 Err(Refusal::NotHere) => return Ended::NotHere { from: reply.number },
                 Err(Refusal::Died(here)) => {
                     let head = &self.process.head;
-                    let for_good = head.after_life(self.actor, self.incarnation).await;
+                    let after = head.after_life(self.actor, self.incarnation).await;
                     AskError::ActorDied {
                         actor: self.label.clone(),
-                        restarting: for_good.is_none(),
-                        cause: for_good.unwrap_or(here),
+                        restarting: after.as_ref().is_none_or(|a| a.restarting),
+                        cause: after.and_then(|a| a.cause).unwrap_or(here),
                         fate: Fate::MaybeExecuted,
                     }
                 }

@@ -4,6 +4,7 @@ use std::time::Duration;
 
 use super::record::{ActorRecord, ActorState, SpawnRequest};
 use super::{ActorAction, Directory, Entry, SpawnRefused, StartOrder, Step};
+use crate::cluster::death::{DeathRecord, LastWords};
 use crate::cluster::ids::{ActorId, NodeId, Owner};
 use crate::cluster::placement::Unplaceable;
 use crate::cluster::supervision::{DeathCause, Fate, Supervisor};
@@ -62,6 +63,9 @@ impl Directory {
             spawn: request,
             incarnation: 0,
             state,
+            worker: None,
+            words: LastWords::default(),
+            death: None,
         };
         self.actors.insert(
             actor,
@@ -120,7 +124,7 @@ impl Directory {
         };
         let deadline = since.saturating_add(patience);
         if deadline <= step.now {
-            self.bury(actor, DeathCause::Unplaceable(why.to_string()), step);
+            self.bury_lifeless(actor, DeathCause::Unplaceable(why.to_string()), step);
         } else if news {
             self.enter(
                 actor,
@@ -219,7 +223,10 @@ impl Directory {
             _ => cause,
         };
         let node = entry.record.state.node();
+        let words = std::mem::take(&mut entry.record.words);
+        entry.record.worker = None;
         let fate = entry.supervisor.ended(cause.clone(), step.now);
+        self.record_death(actor, cause.clone(), words, step);
         if let Some(on_node) = node.and_then(|node| self.on_node.get_mut(&node)) {
             on_node.remove(&actor);
         }
@@ -238,8 +245,45 @@ impl Directory {
                     step,
                 );
             }
-            Fate::Dead(cause) => self.bury(actor, cause, step),
+            Fate::Dead(cause) => {
+                // Giving up wraps the cause: the record says so too.
+                if let Some(death) = self
+                    .actors
+                    .get_mut(&actor)
+                    .and_then(|e| e.record.death.as_mut())
+                {
+                    death.cause = cause.clone();
+                }
+                self.bury(actor, cause, step);
+            }
         }
+    }
+
+    fn record_death(
+        &mut self,
+        actor: ActorId,
+        cause: DeathCause,
+        words: LastWords,
+        step: &Step<'_>,
+    ) {
+        let at = self.epoch_ms + step.now.as_millis() as u64;
+        if let Some(Entry { record, .. }) = self.actors.get_mut(&actor) {
+            record.death = Some(Box::new(DeathRecord {
+                actor,
+                name: record.spawn.name.clone(),
+                actor_type: record.spawn.demand.actor_type.clone(),
+                incarnation: record.incarnation,
+                cause,
+                at_unix_ms: at,
+                words,
+            }));
+        }
+    }
+
+    /// Buries an actor that has no life at present.
+    fn bury_lifeless(&mut self, actor: ActorId, cause: DeathCause, step: &mut Step<'_>) {
+        self.record_death(actor, cause.clone(), LastWords::default(), step);
+        self.bury(actor, cause, step);
     }
 
     /// Ends an actor for good, or for `cause` if a life of it is to end first.
@@ -284,7 +328,7 @@ impl Directory {
                 }
             }
             ActorState::Pending { .. } | ActorState::Restarting { .. } => {
-                self.bury(actor, cause, step)
+                self.bury_lifeless(actor, cause, step)
             }
             ActorState::Dead { .. } => {}
         }

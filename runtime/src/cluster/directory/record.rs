@@ -1,10 +1,12 @@
 //! What the head knows of one actor.
 
 use std::fmt;
+use std::net::SocketAddr;
 use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 
+use crate::cluster::death::{DeathRecord, LastWords};
 use crate::cluster::demand::Demand;
 use crate::cluster::ids::{ActorId, NodeId, Owner};
 use crate::cluster::placement::Unplaceable;
@@ -123,4 +125,10 @@ pub struct ActorRecord {
     pub incarnation: u32,
     /// Where it is in its life.
     pub state: ActorState,
+    /// Where its worker process listens; `None` where it lives in its node's process.
+    pub worker: Option<SocketAddr>,
+    /// What its node has told of the end of its present life.
+    pub words: LastWords,
+    /// How its last life ended that did.
+    pub death: Option<Box<DeathRecord>>,
 }

@@ -21,6 +21,8 @@ enum Wish {
     Life { after: u32 },
     /// What comes after this life.
     AfterLife { incarnation: u32 },
+    /// How it died.
+    Death,
 }
 
 impl Head<'_> {
@@ -44,11 +46,16 @@ impl Head<'_> {
                 self.wait(peer, number, actor, Wish::AfterLife { incarnation });
                 return;
             }
+            Request::Closed { actor } => {
+                self.wait(peer, number, actor, Wish::Death);
+                return;
+            }
             Request::Find { name, type_name } => self.find(&name, &type_name),
             Request::Stop { actor } => {
                 let by = match self.peers.get(&peer).map(|p| &p.role) {
                     Some(PeerRole::Driver { name, .. }) => format!("driver {name}"),
                     Some(PeerRole::Node(hello)) => format!("an actor on {}", hello.name),
+                    Some(PeerRole::Worker { node, .. }) => format!("an actor on {node}"),
                     _ => "an operator".to_owned(),
                 };
                 self.handle(HeadEvent::Actor(ActorEvent::Stop { actor, by }));
@@ -67,7 +74,9 @@ impl Head<'_> {
     fn wait(&mut self, peer: PeerId, number: u64, actor: ActorId, wish: Wish) {
         let response = match self.state.directory().get(actor) {
             None => Some(Err(format!("this cluster knows no actor {actor}"))),
-            Some(record) => self.fulfil(wish, record.incarnation, &record.state).map(Ok),
+            Some(record) => self
+                .fulfil(wish, actor, record.incarnation, &record.state)
+                .map(Ok),
         };
         match response {
             Some(response) => self.tell(peer, FromHead::Response { number, response }),
@@ -85,7 +94,7 @@ impl Head<'_> {
         };
         let mut left = Vec::new();
         for waiter in waiting {
-            match self.fulfil(waiter.wish, incarnation, state) {
+            match self.fulfil(waiter.wish, actor, incarnation, state) {
                 Some(response) => {
                     let number = waiter.number;
                     let response = Ok(response);
@@ -110,16 +119,29 @@ impl Head<'_> {
         }
     }
 
-    fn fulfil(&self, wish: Wish, incarnation: u32, state: &ActorState) -> Option<Response> {
+    fn fulfil(
+        &self,
+        wish: Wish,
+        actor: ActorId,
+        incarnation: u32,
+        state: &ActorState,
+    ) -> Option<Response> {
+        let record = self.state.directory().get(actor);
+        let death = || record.and_then(|record| record.death.clone());
         match (wish, state) {
-            (_, ActorState::Dead { cause, .. }) => Some(Response::Dead(cause.clone())),
+            (_, ActorState::Dead { .. }) => death().map(Response::Dead),
             (Wish::Life { after }, ActorState::Alive { node, .. }) if incarnation > after => {
-                self.at(*node, incarnation)
+                let worker = record.filter(|r| r.incarnation == incarnation);
+                self.at(*node, incarnation, worker.and_then(|r| r.worker))
             }
-            (Wish::Life { .. }, _) => None,
+            (Wish::Life { .. } | Wish::Death, _) => None,
             (Wish::AfterLife { incarnation: over }, state) => {
                 let goes_on = incarnation == over && state.node().is_some();
-                (!goes_on).then_some(Response::Restarts)
+                (!goes_on).then(|| {
+                    // A later life may have ended since: that is another death.
+                    let death = death().filter(|d| d.incarnation == over);
+                    Response::Restarts(death)
+                })
             }
         }
     }
