@@ -65,6 +65,12 @@ pub(crate) enum Request {
     AfterLife { actor: ActorId, incarnation: u32 },
     /// How did it die? Answered when it is dead for good.
     Closed { actor: ActorId },
+    /// Keep this for the actor's next life.
+    Save {
+        actor: ActorId,
+        incarnation: u32,
+        args: Vec<u8>,
+    },
     /// The actor of this name and type.
     Find { name: String, type_name: String },
     /// End it.

@@ -1,7 +1,7 @@
 //! The actors that live in this process, each on an arbiter thread of its own.
 
 use std::any::Any;
-use std::cell::RefCell;
+use std::cell::{Cell, RefCell};
 use std::collections::HashMap;
 use std::panic::AssertUnwindSafe;
 use std::sync::{Arc, Mutex, Once};
@@ -37,6 +37,12 @@ thread_local! {
     static CURRENT: RefCell<Option<ActorEnv>> = const { RefCell::new(None) };
     static PANIC: RefCell<Option<String>> = const { RefCell::new(None) };
     static FAILED: RefCell<Option<String>> = const { RefCell::new(None) };
+    static MAILBOX: Cell<Option<u32>> = const { Cell::new(None) };
+}
+
+/// The size of the mailbox of the actor whose thread this is.
+pub(super) fn mailbox_size() -> Option<u32> {
+    MAILBOX.get()
 }
 
 /// The message of the last panic on this thread that nobody has taken yet.
@@ -221,9 +227,10 @@ impl Host {
         let (id, incarnation) = (env.actor, env.incarnation);
         let arbiter = actix_rt::Arbiter::new();
         let (done, started) = oneshot::channel();
-        let args = args.actor;
+        let (mailbox, args) = (args.mailbox, args.actor);
         arbiter.spawn(async move {
             CURRENT.set(Some(env));
+            MAILBOX.set(Some(mailbox));
             tag_thread(log);
             let result =
                 std::panic::catch_unwind(AssertUnwindSafe(|| (actor_type.start)(&args, birth)));

@@ -7,6 +7,7 @@ mod host;
 mod lane;
 mod mailbox;
 mod registry;
+mod save;
 mod spawn;
 mod vitals;
 
@@ -15,6 +16,7 @@ pub use error::{AskError, Fate};
 pub use handle::Handle;
 pub use host::{ActorEnv, current};
 pub use registry::{Accepts, ActorType, Method, RemoteActor, RemoteMessage, type_names};
+pub use save::save;
 pub use spawn::{DEFAULT_MAILBOX, Spawn};
 
 pub(crate) use host::{Exit, Host};

@@ -18,6 +18,8 @@
 //! - DI-6: when an actor is dead, so, in time, are all that it owns.
 //! - DI-7: nothing pends without a reason and a deadline.
 //! - DI-8: every table is bounded: actors by `max_actors`, the dead by `max_dead`.
+//! - DI-9: an actor begins a life only when all that its last life owned is dead.
+//! - DI-10: what an actor saved in its present life begins its next one; what an ended life says changes nothing.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::time::Duration;
@@ -26,7 +28,7 @@ use serde::{Deserialize, Serialize};
 
 use super::ids::{ActorId, NodeId, Owner};
 use super::placement::Placement;
-use super::suggest::did_you_mean;
+use super::suggest::near_ones;
 use super::supervision::{Backoff, DeathCause, Supervisor};
 
 mod event;
@@ -180,7 +182,7 @@ impl Directory {
             },
             _ => LookupError::Unknown {
                 name: name.to_owned(),
-                hint: did_you_mean(name, self.names.keys().map(String::as_str)),
+                hint: near_ones(name, self.names.keys().map(String::as_str)),
             },
         })
     }
@@ -242,6 +244,11 @@ impl Directory {
                 }
             }
             ActorEvent::Running { node, lives } => self.running(node, &lives, &mut step),
+            ActorEvent::Save {
+                actor,
+                incarnation,
+                args,
+            } => self.save(actor, incarnation, args, &mut step),
             ActorEvent::Stop { actor, by } => {
                 self.stop(actor, DeathCause::Stopped { by }, &mut step)
             }

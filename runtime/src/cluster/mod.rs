@@ -33,4 +33,4 @@ pub use directory::{ActorAction, ActorEvent, ActorRecord, ActorState, SpawnReque
 pub use head_state::{HeadAction, HeadEvent, HeadSettings, HeadState};
 pub use ids::{ActorId, NodeId, Owner};
 pub use membership::{Hello, MemberAction, MemberEvent};
-pub use supervision::{DeathCause, Restart};
+pub use supervision::{Backoff, DeathCause, Restart, Terms};

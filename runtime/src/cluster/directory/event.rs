@@ -66,6 +66,16 @@ pub enum ActorEvent {
         /// The lives: actor and incarnation.
         lives: Vec<(ActorId, u32)>,
     },
+    /// Its state, to begin its next life with. Answered by an `Update` where it is taken, by nothing where that life
+    /// is over.
+    Save {
+        /// The actor.
+        actor: ActorId,
+        /// The life that says so.
+        incarnation: u32,
+        /// Its encoded state, in place of its first one.
+        args: Vec<u8>,
+    },
     /// It shall end and stay dead.
     Stop {
         /// The actor.

@@ -35,7 +35,7 @@ impl Directory {
                 max: self.limits.max_actors,
             }
         } else if let Owner::Actor(owner) = request.owner
-            && !self.actors.contains_key(&owner)
+            && !self.may_own(owner, request.owner_life)
         {
             SpawnRefused::OwnerGone { owner }
         } else {
@@ -46,13 +46,46 @@ impl Directory {
         step.actions.push(ActorAction::SpawnRefused { actor, why });
     }
 
+    /// Whether this life of an actor goes on, so that it may own others.
+    fn may_own(&self, owner: ActorId, life: u32) -> bool {
+        self.actors.get(&owner).is_some_and(|entry| {
+            let state = &entry.record.state;
+            let lives = matches!(
+                state,
+                ActorState::Starting { .. } | ActorState::Alive { .. }
+            );
+            lives && (life == 0 || life == entry.record.incarnation)
+        })
+    }
+
+    /// Keeps what an actor's next life begins with: DI-10.
+    pub(super) fn save(
+        &mut self,
+        actor: ActorId,
+        incarnation: u32,
+        args: Vec<u8>,
+        step: &mut Step<'_>,
+    ) {
+        if let Some(Entry { record, .. }) = self.actors.get_mut(&actor)
+            && record.incarnation == incarnation
+            && record.state.node().is_some()
+        {
+            record.spawn.args = args;
+            step.actions.push(ActorAction::Update {
+                actor,
+                incarnation,
+                state: record.state.clone(),
+            });
+        }
+    }
+
     fn insert(&mut self, request: SpawnRequest, step: &Step<'_>) {
         let actor = request.actor;
         if let Some(name) = &request.name {
             self.names.insert(name.clone(), actor);
         }
         self.owned.entry(request.owner).or_default().insert(actor);
-        let supervisor = Supervisor::new(request.restart, self.limits.backoff);
+        let supervisor = Supervisor::new(request.restart, self.limits.backoff).on(request.terms);
         // Never seen: `place` decides at once.
         let state = ActorState::Restarting {
             at: step.now,
@@ -234,6 +267,8 @@ impl Directory {
         self.retry = true;
         match fate {
             Fate::Restart { at, attempt } => {
+                // What it owned was its life's, not its own: the next one begins anew.
+                step.bereaved.push(Owner::Actor(actor));
                 self.enter(
                     actor,
                     ActorState::Restarting {
@@ -340,6 +375,8 @@ impl Directory {
         };
         let incarnation = entry.record.incarnation;
         match entry.record.state.clone() {
+            // DI-9: `bury` looks at it again with the last of them.
+            ActorState::Restarting { .. } if self.owned.contains_key(&Owner::Actor(actor)) => {}
             ActorState::Restarting { .. } | ActorState::Pending { .. } => self.place(actor, step),
             ActorState::Starting { node, .. } => {
                 let waited = self.limits.start_within.as_secs_f64();
@@ -420,5 +457,19 @@ impl Directory {
         self.dead_order.push_back(actor);
         self.dead.insert(actor, record);
         step.bereaved.push(Owner::Actor(actor));
+        if let Owner::Actor(parent) = owner {
+            self.maybe_begin(parent, step);
+        }
+    }
+
+    /// Begins the next life of an actor that waits only for the end of what its last one owned: DI-9.
+    fn maybe_begin(&mut self, actor: ActorId, step: &mut Step<'_>) {
+        let waits = self.actors.get(&actor).is_some_and(|entry| {
+            let restarting = matches!(entry.record.state, ActorState::Restarting { .. });
+            restarting && entry.timer.is_none()
+        });
+        if waits && !self.owned.contains_key(&Owner::Actor(actor)) {
+            self.place(actor, step);
+        }
     }
 }

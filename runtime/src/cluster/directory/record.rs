@@ -10,7 +10,7 @@ use crate::cluster::death::{DeathRecord, LastWords};
 use crate::cluster::demand::Demand;
 use crate::cluster::ids::{ActorId, NodeId, Owner};
 use crate::cluster::placement::Unplaceable;
-use crate::cluster::supervision::{DeathCause, Restart};
+use crate::cluster::supervision::{DeathCause, Restart, Terms};
 
 /// A wish for an actor.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -21,12 +21,17 @@ pub struct SpawnRequest {
     pub name: Option<String>,
     /// Who it belongs to.
     pub owner: Owner,
+    /// Where the owner is an actor: in which of its lives it asks, so that what an ended life asked for late is not
+    /// made for the next one. 0 where it does not say.
+    pub owner_life: u32,
     /// What it needs, and its type.
     pub demand: Demand,
     /// Its encoded first state.
     pub args: Vec<u8>,
     /// When it is started again.
     pub restart: Restart,
+    /// On which terms.
+    pub terms: Terms,
     /// Whether it lives in a worker process of its own, not in its node's process.
     pub process: bool,
     /// How long it may wait for a place, each time; the head's default if `None`.

@@ -2,10 +2,13 @@
 
 use super::peers::PeerId;
 use super::{Head, HeadEvent};
-use crate::cluster::{ActorEvent, ActorState};
+use crate::cluster::{ActorEvent, ActorState, Owner};
 use crate::control::{FromHead, PeerRole, Request, Response};
 use crate::ids::ActorId;
 use crate::observe::Status;
+
+// What the head keeps of one actor's state, in bytes.
+const MAX_SAVED: usize = 1 << 20;
 
 /// Whom to answer when an actor's state changes.
 pub(super) struct Waiter {
@@ -29,6 +32,11 @@ impl Head<'_> {
     pub(super) fn request(&mut self, peer: PeerId, number: u64, request: Request) {
         let response = match request {
             Request::Spawn(spawn) => {
+                if let Some(why) = self.owner_gone(spawn.owner) {
+                    let response = Err(why);
+                    self.tell(peer, FromHead::Response { number, response });
+                    return;
+                }
                 let waiter = Waiter {
                     peer,
                     number,
@@ -50,6 +58,11 @@ impl Head<'_> {
                 self.wait(peer, number, actor, Wish::Death);
                 return;
             }
+            Request::Save {
+                actor,
+                incarnation,
+                args,
+            } => self.save(actor, incarnation, args),
             Request::Find { name, type_name } => self.find(&name, &type_name),
             Request::Stop { actor } => {
                 let by = match self.peers.get(&peer).map(|p| &p.role) {
@@ -68,6 +81,45 @@ impl Head<'_> {
             )))),
         };
         self.tell(peer, FromHead::Response { number, response });
+    }
+
+    /// Why nothing can be made for this owner, if it is a driver that is gone. Of actors the directory knows.
+    fn owner_gone(&self, owner: Owner) -> Option<String> {
+        let Owner::Driver(driver) = owner else {
+            return None;
+        };
+        let here = self
+            .peers
+            .values()
+            .any(|peer| matches!(peer.role, PeerRole::Driver { id, .. } if id == driver));
+        (!here).then(|| {
+            format!("{owner}, which was to own it, is gone; spawn it from a driver that runs, or `.detached()`")
+        })
+    }
+
+    fn save(
+        &mut self,
+        actor: ActorId,
+        incarnation: u32,
+        args: Vec<u8>,
+    ) -> Result<Response, String> {
+        if args.len() > MAX_SAVED {
+            return Err(format!(
+                "its state of {} bytes is over the limit of {MAX_SAVED}; keep large parts elsewhere, for example in an \
+                 object that another actor put, and only their names in the state",
+                args.len()
+            ));
+        }
+        let event = ActorEvent::Save {
+            actor,
+            incarnation,
+            args,
+        };
+        let actions = self.state.handle(HeadEvent::Actor(event), self.now());
+        let taken = !actions.is_empty();
+        self.act(actions);
+        let over = format!("life {incarnation} of actor {actor} is over: nothing is saved for it");
+        taken.then_some(Response::Done).ok_or(over)
     }
 
     /// Answers now if it can be, else when the actor's state allows.

@@ -119,3 +119,57 @@ impl Handler<CountOf> for Mortal {
         Box::pin(async move { other.ask(Count).await })
     }
 }
+
+/// Waits for the death of another; gives its cause as text.
+#[derive(Message, Serialize, Deserialize)]
+#[rtype(result = "Result<String, String>")]
+pub struct Watch(pub Handle<Mortal>);
+
+/// Spawns an actor of this name; it ends with the life of the one that is asked, or with nobody.
+#[derive(Message, Serialize, Deserialize)]
+#[rtype(result = "Result<Handle<Mortal>, String>")]
+pub struct Bear {
+    pub name: String,
+    pub detached: bool,
+}
+
+/// Saves its state; gives its count.
+#[derive(Message, Serialize, Deserialize)]
+#[rtype(result = "Result<u64, String>")]
+pub struct Save;
+
+#[corehold::handler]
+impl Handler<Watch> for Mortal {
+    type Result = actix::ResponseFuture<Result<String, String>>;
+    fn handle(&mut self, Watch(other): Watch, _: &mut Self::Context) -> Self::Result {
+        Box::pin(async move {
+            let record = other.closed().await.map_err(|e| e.to_string())?;
+            Ok(record.to_string())
+        })
+    }
+}
+
+#[corehold::handler]
+impl Handler<Bear> for Mortal {
+    type Result = actix::ResponseFuture<Result<Handle<Mortal>, String>>;
+    fn handle(&mut self, Bear { name, detached }: Bear, _: &mut Self::Context) -> Self::Result {
+        let cluster = Cluster::current();
+        Box::pin(async move {
+            let spawn = cluster
+                .map_err(|e| e.to_string())?
+                .actor(Mortal::default())
+                .name(name);
+            let spawn = if detached { spawn.detached() } else { spawn };
+            spawn.spawn().await.map_err(|e| e.to_string())
+        })
+    }
+}
+
+#[corehold::handler]
+impl Handler<Save> for Mortal {
+    type Result = actix::ResponseFuture<Result<u64, String>>;
+    fn handle(&mut self, _: Save, _: &mut Self::Context) -> Self::Result {
+        let (saved, count) = (corehold::save(self), self.count);
+        Box::pin(async move { saved.await.map(|()| count).map_err(|e| e.to_string()) })
+    }
+}

@@ -148,7 +148,7 @@ fn await_end(pid: i32, what: &str) {
     }
 }
 
-fn kill(pid: i32) {
+pub fn kill(pid: i32) {
     use nix::sys::signal::{Signal, kill};
     kill(nix::unistd::Pid::from_raw(pid), Signal::SIGKILL).unwrap();
 }
