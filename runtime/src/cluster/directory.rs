@@ -20,6 +20,7 @@
 //! - DI-8: every table is bounded: actors by `max_actors`, the dead by `max_dead`.
 //! - DI-9: an actor begins a life only when all that its last life owned is dead.
 //! - DI-10: what an actor saved in its present life begins its next one; what an ended life says changes nothing.
+//! - DI-11: a life that is reported as begun and is not the present one is ended.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::time::Duration;

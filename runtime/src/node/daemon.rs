@@ -125,6 +125,12 @@ struct Daemon {
 impl Daemon {
     async fn start(&mut self, order: StartOrder) -> Result<()> {
         let (actor, incarnation) = (order.actor, order.incarnation);
+        if let Some(again) = self.lives_already(actor, incarnation) {
+            if let Some(word) = again {
+                self.process.head.say(word).await?;
+            }
+            return Ok(());
+        }
         let word = match self.bring_to_life(order).await {
             // A worker tells later that its actor lives.
             Ok(Born::Worker) => return Ok(()),
@@ -142,6 +148,21 @@ impl Daemon {
         Ok(self.process.head.say(word).await?)
     }
 
+    /// Whether a life has begun here before: an order may be sent again. The answer to it is given again, unless the
+    /// first one is still to come.
+    fn lives_already(&self, actor: ActorId, incarnation: u32) -> Option<Option<ToHead>> {
+        let started = |worker| ToHead::Started {
+            actor,
+            incarnation,
+            worker,
+        };
+        if let Some(address) = self.workers.get(actor, incarnation) {
+            return Some(address.map(|address| started(Some(address))));
+        }
+        let hosted = self.process.host.get(actor)?;
+        (hosted.incarnation == incarnation).then(|| Some(started(None)))
+    }
+
     fn stop(&self, actor: ActorId, incarnation: u32, force: bool) {
         if !self.workers.stop(actor, incarnation, force) {
             self.process.host.stop(actor, incarnation, force);
@@ -154,11 +175,14 @@ impl Daemon {
                 actor,
                 incarnation,
                 address,
-            } => ToHead::Started {
-                actor,
-                incarnation,
-                worker: Some(address),
-            },
+            } => {
+                self.workers.started(actor, incarnation, address);
+                ToHead::Started {
+                    actor,
+                    incarnation,
+                    worker: Some(address),
+                }
+            }
             WorkerEvent::Ended {
                 actor,
                 incarnation,

@@ -426,7 +426,10 @@ impl Sim {
                 sim.lives.is_empty(),
                 "a life that nobody knows of: {name} {:?} {:?}",
                 sim.lives,
-                sim.lives.keys().map(|a| self.head.directory().get(*a)).collect::<Vec<_>>()
+                sim.lives
+                    .keys()
+                    .map(|a| self.head.directory().get(*a))
+                    .collect::<Vec<_>>()
             );
         }
     }

@@ -178,6 +178,13 @@ impl Directory {
         step: &mut Step<'_>,
     ) {
         if !self.is_life(actor, incarnation, node) {
+            // An order that was sent again may make a life that was given up meanwhile: DI-11.
+            step.actions.push(ActorAction::Stop {
+                node,
+                actor,
+                incarnation,
+                force: true,
+            });
             return;
         }
         let Some(entry) = self.actors.get_mut(&actor) else {

@@ -67,7 +67,13 @@ pub(super) struct Common {
 pub(super) struct Workers {
     common: Common,
     events: mpsc::Sender<WorkerEvent>,
-    alive: HashMap<(ActorId, u32), mpsc::Sender<ToWorker>>,
+    alive: HashMap<(ActorId, u32), Alive>,
+}
+
+struct Alive {
+    words: mpsc::Sender<ToWorker>,
+    /// Where it listens, once it does.
+    address: Option<SocketAddr>,
 }
 
 impl Workers {
@@ -101,7 +107,11 @@ impl Workers {
             order,
         };
         let begin = ToWorker::Begin(Box::new(commission));
-        self.alive.insert((actor, incarnation), words.clone());
+        let alive = Alive {
+            words: words.clone(),
+            address: None,
+        };
+        self.alive.insert((actor, incarnation), alive);
         let watched = Watched {
             actor,
             incarnation,
@@ -114,11 +124,11 @@ impl Workers {
 
     /// Ends the life of an actor, if it is a worker's; whether it is.
     pub(super) fn stop(&self, actor: ActorId, incarnation: u32, force: bool) -> bool {
-        let Some(words) = self.alive.get(&(actor, incarnation)) else {
+        let Some(alive) = self.alive.get(&(actor, incarnation)) else {
             return false;
         };
         // Full only when it was told the same before.
-        let _ = words.try_send(ToWorker::Stop { force });
+        let _ = alive.words.try_send(ToWorker::Stop { force });
         true
     }
 
@@ -128,6 +138,19 @@ impl Workers {
             self.stop(*actor, *incarnation, false);
         }
         self.alive.len()
+    }
+
+    /// Notes where a worker listens.
+    pub(super) fn started(&mut self, actor: ActorId, incarnation: u32, address: SocketAddr) {
+        if let Some(alive) = self.alive.get_mut(&(actor, incarnation)) {
+            alive.address = Some(address);
+        }
+    }
+
+    /// Whether this life is a worker's, and where that listens if it does yet.
+    pub(super) fn get(&self, actor: ActorId, incarnation: u32) -> Option<Option<SocketAddr>> {
+        let alive = self.alive.get(&(actor, incarnation))?;
+        Some(alive.address)
     }
 
     /// Takes an ended worker off the books.
