@@ -85,8 +85,6 @@ pub(crate) struct Location {
     pub address: SocketAddr,
     /// Which of its lives it lives there.
     pub incarnation: u32,
-    /// Whether it has that process for itself.
-    pub worker: bool,
 }
 
 /// The head's answers.

@@ -11,7 +11,7 @@ use std::time::Duration;
 
 use tokio::sync::{mpsc, oneshot};
 
-use crate::actor::{AskError, Exit, Host, Lanes, serve_lane};
+use crate::actor::{AskError, Exit, Host, Lanes, Sessions, serve_lane};
 use crate::cluster::DeathCause;
 use crate::control::{FromHead, Location, PeerRole, Request, Response, ToHead};
 use crate::error::{Error, Result};
@@ -23,7 +23,6 @@ use crate::wire::{
 
 const HEARTBEAT: Duration = Duration::from_millis(500);
 const WELCOME_WITHIN: Duration = Duration::from_secs(5);
-const HEARD_WITHIN: Duration = Duration::from_secs(3);
 // Words to the head that wait for the stream, and orders from it that wait for this process.
 const WAITING: usize = 1_024;
 
@@ -43,6 +42,8 @@ pub(crate) struct Process {
     pub wire: tokio::runtime::Handle,
     pub host: Host,
     pub lanes: Lanes,
+    /// With the callers of its actors.
+    pub sessions: Sessions,
     pub head: HeadClient,
     pub objects: Store,
     pub address: SocketAddr,
@@ -75,6 +76,7 @@ impl Process {
             wire: wire.clone(),
             host,
             lanes: Lanes::default(),
+            sessions: Sessions::default(),
             head: HeadClient::default(),
             objects: Store::new(address),
             address,
@@ -179,7 +181,7 @@ async fn serve(process: Arc<Process>, connection: Connection) {
             };
             let (mut writer, reader) = (incoming.writer, incoming.reader);
             match incoming.opening {
-                Opening::Lane { actor } => serve_lane(process, actor, writer, reader).await,
+                Opening::Lane(opening) => serve_lane(process, opening, writer, reader).await,
                 Opening::Object(id) => serve_object(&process.objects, id, writer).await,
                 Opening::Control(hello) => {
                     let knock = |knocks: mpsc::Sender<Knock>, writer, reader| async move {
@@ -276,11 +278,14 @@ struct Known {
 }
 
 /// What is known of a life that is over.
+#[derive(Clone)]
 pub(crate) struct AfterLife {
     /// Whether another one follows.
     pub restarting: bool,
-    /// How it ended, where the head has heard that.
-    pub cause: Option<String>,
+    /// Whether it ended only because its node did.
+    pub with_its_node: bool,
+    /// How it ended.
+    pub cause: String,
 }
 
 /// Where an actor is.
@@ -358,50 +363,37 @@ impl HeadClient {
     /// What comes after a life that is over, and how it ended; `None` where the head does not say.
     pub(crate) async fn after_life(&self, actor: ActorId, incarnation: u32) -> Option<AfterLife> {
         self.life_over(actor, incarnation);
-        let (restarting, record) = match self
-            .request(Request::AfterLife { actor, incarnation })
-            .await
-        {
-            Ok(Ok(Response::Dead(record))) => (false, Some(record)),
-            Ok(Ok(Response::Restarts(record))) => (true, record),
-            _ => return None,
-        };
-        let cause = record.map(|record| record.to_string());
-        Some(AfterLife { restarting, cause })
+        self.end_of(actor, incarnation).await.ok().flatten()
     }
 
-    /// The connection to the process that `actor` lived in is lost. Where that process was the actor's own, and is
-    /// gone, so is the actor: then how it ended.
-    pub(crate) async fn lost_worker(
+    /// Waits until this life is over, and gives what the head knows of it: `None` where it has heard nothing of its end,
+    /// and it comes back.
+    pub(crate) async fn end_of(
         &self,
         actor: ActorId,
-        location: Location,
-    ) -> Option<AfterLife> {
-        self.doubt(actor);
-        if !location.worker {
-            return None;
-        }
-        let request = Request::AfterLife {
-            actor,
-            incarnation: location.incarnation,
-        };
-        // The head hears of the end from the node, at about the same time. Where it hears nothing, the process lives
-        // and only the way to it is cut.
-        let answer = tokio::time::timeout(HEARD_WITHIN, self.request(request)).await;
-        let (restarting, record) = match answer {
-            Ok(Ok(Ok(Response::Dead(record)))) => (false, Some(record)),
-            Ok(Ok(Ok(Response::Restarts(record)))) => (true, record),
-            _ => return None,
-        };
-        if record
-            .as_ref()
-            .is_some_and(|r| matches!(r.cause, DeathCause::NodeLost(_)))
+        incarnation: u32,
+    ) -> std::result::Result<Option<AfterLife>, AskError> {
+        let (restarting, record) = match self
+            .request(Request::AfterLife { actor, incarnation })
+            .await?
         {
-            return None;
-        }
-        self.life_over(actor, location.incarnation);
-        let cause = record.map(|record| record.to_string());
-        Some(AfterLife { restarting, cause })
+            Ok(Response::Dead(record)) => (false, record),
+            Ok(Response::Restarts(Some(record))) => (true, record),
+            Ok(_) => return Ok(None),
+            // The head knows no such actor.
+            Err(cause) => {
+                return Ok(Some(AfterLife {
+                    restarting: false,
+                    with_its_node: false,
+                    cause,
+                }));
+            }
+        };
+        Ok(Some(AfterLife {
+            restarting,
+            with_its_node: matches!(record.cause, DeathCause::NodeLost(_)),
+            cause: record.to_string(),
+        }))
     }
 
     fn forget_address(&self, address: SocketAddr) {

@@ -3,8 +3,6 @@
 use std::fmt;
 use std::marker::PhantomData;
 
-use actix::Context;
-use actix::dev::ToEnvelope;
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
 use super::ask::{Ask, Tell};
@@ -44,7 +42,6 @@ impl<A: RemoteActor> Handle<A> {
     where
         A: Accepts<M>,
         M: RemoteMessage,
-        Context<A>: ToEnvelope<A, M>,
     {
         Ask::new(self.id, message)
     }
@@ -69,7 +66,6 @@ impl<A: RemoteActor> Handle<A> {
     where
         A: Accepts<M>,
         M: RemoteMessage,
-        Context<A>: ToEnvelope<A, M>,
     {
         Tell::new(self.id, message)
     }

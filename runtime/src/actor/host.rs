@@ -36,23 +36,12 @@ pub struct ActorEnv {
 thread_local! {
     static CURRENT: RefCell<Option<ActorEnv>> = const { RefCell::new(None) };
     static PANIC: RefCell<Option<String>> = const { RefCell::new(None) };
-    static FAILED: RefCell<Option<String>> = const { RefCell::new(None) };
     static MAILBOX: Cell<Option<u32>> = const { Cell::new(None) };
 }
 
 /// The size of the mailbox of the actor whose thread this is.
 pub(super) fn mailbox_size() -> Option<u32> {
     MAILBOX.get()
-}
-
-/// The message of the last panic on this thread that nobody has taken yet.
-pub(super) fn take_panic() -> Option<String> {
-    PANIC.take()
-}
-
-/// The actor of this thread ends because a future of it panicked.
-pub(super) fn fail(panic: String) {
-    FAILED.set(Some(panic));
 }
 
 /// The actor whose thread this is; `None` on any other thread.
@@ -73,7 +62,6 @@ pub(crate) struct Exit {
 
 /// Handed to the actor's context: ends the life on request, and tells of its end however it comes.
 pub(crate) struct Birth {
-    capacity: usize,
     stop: oneshot::Receiver<()>,
     guard: ExitGuard,
 }
@@ -82,14 +70,9 @@ impl Birth {
     /// Two futures that belong to the actor's context: one empties its mailbox and ends it when told to; the other only
     /// keeps the guard, which is dropped with the context, also when a handler panics, and so always speaks.
     pub(crate) fn attach<A: RemoteActor>(self, ctx: &mut Context<A>) -> Mailbox<A> {
-        let Birth {
-            capacity,
-            stop,
-            guard,
-        } = self;
-        let vitals = guard.vitals.clone();
-        let (mailbox, pump) = Mailbox::new(capacity, A::CONCURRENCY, stop, vitals);
-        ctx.spawn(pump);
+        let Birth { stop, guard } = self;
+        let (mailbox, inbox) = Mailbox::new(stop, guard.vitals.clone());
+        ctx.spawn(inbox);
         let kept = actix::fut::wrap_future::<_, A>(async move {
             let _guard = guard;
             std::future::pending::<()>().await;
@@ -110,9 +93,8 @@ struct ExitGuard {
 
 impl Drop for ExitGuard {
     fn drop(&mut self) {
-        let panic = std::thread::panicking()
-            .then(|| PANIC.take().unwrap_or_else(|| "panic".to_owned()))
-            .or_else(|| FAILED.take());
+        let panic =
+            std::thread::panicking().then(|| PANIC.take().unwrap_or_else(|| "panic".to_owned()));
         let in_hand = self.vitals.in_hand().into_iter();
         let in_hand = in_hand.filter_map(|m| registry::message_name(self.actor_type, m));
         // With it goes this thread's hold on the slot, before anybody hears that the cores are free.
@@ -135,7 +117,8 @@ impl Drop for ExitGuard {
 pub(crate) struct Hosted {
     pub id: ActorId,
     pub type_name: &'static str,
-    pub addr: Box<dyn Any + Send + Sync>,
+    /// Its [`Mailbox`](super::mailbox::Mailbox), by its own type.
+    pub mailbox: Box<dyn Any + Send + Sync>,
     pub incarnation: u32,
     death: watch::Receiver<Option<String>>,
     permits: Arc<Semaphore>,
@@ -151,6 +134,16 @@ impl Hosted {
             .acquire_owned()
             .await
             .expect("the semaphore is never closed")
+    }
+
+    /// Room in the mailbox, if there is any now.
+    pub(crate) fn try_admit(&self) -> Option<OwnedSemaphorePermit> {
+        self.permits.clone().try_acquire_owned().ok()
+    }
+
+    /// Where the cause of death is told.
+    pub(crate) fn death(&self) -> watch::Receiver<Option<String>> {
+        self.death.clone()
     }
 
     /// Waits for the end of this life; returns its cause. For callers whose message was not answered: the life is
@@ -212,8 +205,6 @@ impl Host {
         let (stop, stopped) = oneshot::channel();
         let (died, death) = watch::channel(None);
         let birth = Birth {
-            // Permits bound what is sent; the mailbox itself must never be the one to refuse.
-            capacity: capacity + 1,
             stop: stopped,
             guard: ExitGuard {
                 actor: env.actor,
@@ -235,7 +226,7 @@ impl Host {
             let result =
                 std::panic::catch_unwind(AssertUnwindSafe(|| (actor_type.start)(&args, birth)));
             let result = match result {
-                Ok(Ok(addr)) => Ok(addr),
+                Ok(Ok(mailbox)) => Ok(mailbox),
                 Ok(Err(e)) => Err(e.to_string()),
                 Err(_) => Err(PANIC.take().unwrap_or_else(|| "panic".to_owned())),
             };
@@ -244,8 +235,8 @@ impl Host {
         let started = started
             .await
             .unwrap_or_else(|_| Err("its thread ended at once".to_owned()));
-        let addr = match started {
-            Ok(addr) => addr,
+        let mailbox = match started {
+            Ok(mailbox) => mailbox,
             Err(why) => {
                 arbiter.stop();
                 return Err(why);
@@ -254,7 +245,7 @@ impl Host {
         let hosted = Arc::new(Hosted {
             id,
             type_name: actor_type.name,
-            addr,
+            mailbox,
             incarnation,
             death,
             permits: Arc::new(Semaphore::new(capacity)),

@@ -1,233 +1,211 @@
-//! An actor's mailbox, and how its messages are handled: so many at a time as the actor declares, in the order of
-//! their arrival.
+//! A mailbox: what was sent to an actor and is not in its hands yet.
 //!
-//! actix alone begins the next message while the future of the last one is pending, so that async handlers interleave.
-//! Messages that come by a handle wait here instead; a pump that lives in the actor's context hands them over.
+//! It stands before actix's own, so that a message whose sender gave up can be taken out of it, and so that async
+//! handlers do not interleave: actix begins the next message while the future of the last one is pending. Its bound is
+//! the permits that senders take before they put something in.
 //!
-//! - MX-1: at most `concurrency` handlers that were called by handles are at work, futures included.
+//! - MX-1: at most [`RemoteActor::CONCURRENCY`] handlers are at work, their futures included.
 //! - MX-2: handlers begin in the order in which their messages entered.
 //! - MX-3: an actor that is told to stop finishes what it has in its hands and begins nothing more.
-//! - MX-4: a handler whose future panics ends the actor, as one that panics at once does.
+//! - MX-4: a handler whose future panics ends the actor, as one that panics at once does: the future is polled in the
+//!   actor's own context.
 
-use std::future::Future;
+use std::collections::VecDeque;
 use std::pin::Pin;
-use std::sync::Arc;
-use std::task::{Context as Task, Poll, ready};
+use std::sync::{Arc, Mutex};
+use std::task::{Poll, Waker};
 
-use actix::dev::MessageResponse;
-use actix::{Actor, ActorContext as _, ActorFuture, AsyncContext as _, Context, Handler, Message};
-use futures_util::future::LocalBoxFuture;
-use tokio::sync::{mpsc, oneshot};
+use actix::fut::ActorFuture;
+use actix::{ActorContext as _, ActorState, AsyncContext as _, Context};
+use futures_util::future::AbortHandle;
+use tokio::sync::oneshot;
 
-use super::host;
-use super::registry::Failure;
-use super::vitals::{Hand, Vitals};
-use crate::ids::name_hash;
+use super::registry::RemoteActor;
+use super::turns::Running;
+use super::vitals::Vitals;
 
-/// Where messages for an actor of this process go. Cheap to clone.
-pub(crate) struct Mailbox<A: Actor>(mpsc::Sender<Box<dyn Job<A>>>);
+/// A message with all that its handling needs. Dropped unused, it says so to its sender.
+pub(super) type Job<A> = Box<dyn FnOnce(&mut A, &mut Context<A>, &mut Running) + Send>;
 
-impl<A: Actor> Clone for Mailbox<A> {
-    fn clone(&self) -> Self {
-        Self(self.0.clone())
-    }
+/// The senders' end.
+pub(super) struct Mailbox<A: RemoteActor> {
+    shelf: Arc<Shelf<A>>,
 }
 
-impl<A: Actor<Context = Context<A>>> Mailbox<A> {
-    /// A mailbox and what empties it. The senders' permits keep it from overflowing.
-    pub(super) fn new(
-        capacity: usize,
-        concurrency: usize,
-        stop: oneshot::Receiver<()>,
-        vitals: Arc<Vitals>,
-    ) -> (Self, Pump<A>) {
-        let (sender, jobs) = mpsc::channel(capacity);
-        let pump = Pump {
-            jobs,
+struct Shelf<A: RemoteActor> {
+    inner: Mutex<Inner<A>>,
+}
+
+struct Inner<A: RemoteActor> {
+    /// By their tickets, which count up.
+    jobs: VecDeque<(u64, Job<A>)>,
+    next: u64,
+    closed: bool,
+    waker: Option<Waker>,
+}
+
+impl<A: RemoteActor> Mailbox<A> {
+    /// A mailbox and its actor's end; spawn that in the actor's context. `stop` ends the actor when its hands are empty;
+    /// `vitals` shows what they hold.
+    pub(super) fn new(stop: oneshot::Receiver<()>, vitals: Arc<Vitals>) -> (Self, Inbox<A>) {
+        let shelf = Arc::new(Shelf {
+            inner: Mutex::new(Inner {
+                jobs: VecDeque::new(),
+                next: 0,
+                closed: false,
+                waker: None,
+            }),
+        });
+        let inbox = Inbox {
+            shelf: shelf.clone(),
+            running: Running::new(vitals),
             stop,
             stopping: false,
-            running: Vec::new(),
-            concurrency: concurrency.max(1),
-            vitals,
         };
-        (Self(sender), pump)
+        (Self { shelf }, inbox)
     }
 
-    /// Puts a message in, now and not at the first poll; the future gives the handler's result. Hold a permit of the
-    /// actor until then.
-    pub(crate) fn send<M>(
-        &self,
-        message: M,
-    ) -> impl Future<Output = Result<M::Result, Failure>> + Send + use<A, M>
-    where
-        A: Handler<M>,
-        M: Message + Send + 'static,
-        M::Result: Send,
-    {
-        let (reply, answer) = oneshot::channel();
-        // An error means that the actor has ended; the reply's sender goes with the message.
-        let _ = self.0.try_send(Box::new(Call { message, reply }));
-        async move {
-            match answer.await {
-                Ok(Some(result)) => Ok(result),
-                Ok(None) => Err(Failure::NoReply),
-                Err(_) => Err(Failure::Died),
+    /// Puts a job in; `None`, and the job is dropped, when the actor has ended. `abort` ends its handler's future.
+    pub(super) fn put(&self, job: Job<A>, abort: AbortHandle) -> Option<Withdraw> {
+        let (ticket, waker) = {
+            let mut inner = self.shelf.lock();
+            if inner.closed {
+                drop(inner);
+                return None;
             }
+            let ticket = inner.next;
+            inner.next += 1;
+            inner.jobs.push_back((ticket, job));
+            (ticket, inner.waker.take())
+        };
+        if let Some(waker) = waker {
+            waker.wake();
         }
+        Some(Withdraw {
+            shelf: self.shelf.clone(),
+            ticket,
+            abort,
+        })
     }
 }
 
-/// A message on its way into its handler.
-trait Job<A: Actor>: Send {
-    /// Its type's hash.
-    fn message(&self) -> u64;
-    /// Whether somebody still waits for it.
-    fn wanted(&self) -> bool;
-    fn run(self: Box<Self>, actor: &mut A, context: &mut A::Context) -> Ran;
-}
-
-/// What became of a message in its handler.
-enum Ran {
-    Done,
-    /// The handler's future goes on; gives whether there was a reply.
-    Later(LocalBoxFuture<'static, Ended>),
-}
-
-enum Ended {
-    Replied,
-    /// The handler dropped its reply: it panicked, or never meant to give one. Tells the asker.
-    Silent(Box<dyn FnOnce()>),
-}
-
-struct Call<M: Message> {
-    message: M,
-    /// `None` is a handler that gave no reply; dropped with its sender, the actor has died.
-    reply: oneshot::Sender<Option<M::Result>>,
-}
-
-impl<A, M> Job<A> for Call<M>
-where
-    A: Actor<Context = Context<A>> + Handler<M>,
-    M: Message + Send + 'static,
-    M::Result: Send,
-{
-    fn message(&self) -> u64 {
-        name_hash(std::any::type_name::<M>())
-    }
-
-    fn wanted(&self) -> bool {
-        !self.reply.is_closed()
-    }
-
-    fn run(self: Box<Self>, actor: &mut A, context: &mut A::Context) -> Ran {
-        let Call { message, reply } = *self;
-        let (give, mut given) = oneshot::channel();
-        let response = actor.handle(message, context);
-        response.handle(context, Some(give));
-        if let Ok(result) = given.try_recv() {
-            // The asker may be gone.
-            let _ = reply.send(Some(result));
-            return Ran::Done;
-        }
-        Ran::Later(Box::pin(async move {
-            match given.await {
-                Ok(result) => {
-                    let _ = reply.send(Some(result));
-                    Ended::Replied
-                }
-                Err(_) => Ended::Silent(Box::new(move || {
-                    let _ = reply.send(None);
-                })),
-            }
-        }))
+impl<A: RemoteActor> Shelf<A> {
+    fn lock(&self) -> std::sync::MutexGuard<'_, Inner<A>> {
+        // No job is run or dropped while it is held.
+        self.inner.lock().expect("no panic while held")
     }
 }
 
-struct Running {
-    hand: Hand,
-    end: LocalBoxFuture<'static, Ended>,
+trait TakeOut: Send + Sync {
+    fn take_out(&self, ticket: u64) -> bool;
 }
 
-/// Hands the mailbox's messages to the actor, from inside its context.
-pub(super) struct Pump<A: Actor> {
-    jobs: mpsc::Receiver<Box<dyn Job<A>>>,
+impl<A: RemoteActor> TakeOut for Shelf<A> {
+    fn take_out(&self, ticket: u64) -> bool {
+        let job = {
+            let mut inner = self.lock();
+            let found = inner.jobs.binary_search_by_key(&ticket, |(t, _)| *t);
+            found.ok().and_then(|index| inner.jobs.remove(index))
+        };
+        job.is_some()
+    }
+}
+
+/// Takes back a message that was put into a mailbox.
+pub(crate) struct Withdraw {
+    shelf: Arc<dyn TakeOut>,
+    ticket: u64,
+    abort: AbortHandle,
+}
+
+impl Withdraw {
+    /// Takes the message out, or drops the future of its handler. True where no handler has begun, and none will.
+    pub(crate) fn withdraw(&self) -> bool {
+        let unread = self.shelf.take_out(self.ticket);
+        self.abort.abort();
+        unread
+    }
+}
+
+/// The actor's end: a future of its context, which hands it one message after the other.
+pub(super) struct Inbox<A: RemoteActor> {
+    shelf: Arc<Shelf<A>>,
+    running: Running,
+    /// Speaks, or is dropped with the host's knowledge of the actor, when it shall end.
     stop: oneshot::Receiver<()>,
     stopping: bool,
-    running: Vec<Running>,
-    concurrency: usize,
-    vitals: Arc<Vitals>,
 }
 
-impl<A: Actor<Context = Context<A>>> Pump<A> {
-    /// Looks after the handlers at work. An error means that one of them has panicked.
-    fn look_after(&mut self, task: &mut Task<'_>) -> Result<(), String> {
-        let mut at = 0;
-        while at < self.running.len() {
-            let Poll::Ready(ended) = self.running[at].end.as_mut().poll(task) else {
-                at += 1;
-                continue;
-            };
-            if let Ended::Silent(tell) = ended {
-                // Its future ran on this thread, so that a panic of it is known here.
-                if let Some(panic) = host::take_panic() {
-                    return Err(panic);
-                }
-                tell();
-            }
-            let done = self.running.swap_remove(at);
-            self.vitals.let_go(done.hand);
-        }
-        Ok(())
-    }
-}
+// Messages in a row, before the context's other futures have their turn.
+const IN_A_ROW: usize = 16;
 
-impl<A: Actor<Context = Context<A>>> ActorFuture<A> for Pump<A> {
+impl<A: RemoteActor> ActorFuture<A> for Inbox<A> {
     type Output = ();
 
     fn poll(
-        self: Pin<&mut Self>,
+        mut self: Pin<&mut Self>,
         actor: &mut A,
-        context: &mut Context<A>,
-        task: &mut Task<'_>,
+        ctx: &mut Context<A>,
+        task: &mut std::task::Context<'_>,
     ) -> Poll<()> {
-        let this = self.get_mut();
-        loop {
-            if let Err(panic) = this.look_after(task) {
-                host::fail(panic);
-                context.terminate();
-                return Poll::Pending;
-            }
-            if !this.stopping && Pin::new(&mut this.stop).poll(task).is_ready() {
-                this.stopping = true;
-                this.jobs.close();
-            }
-            if this.stopping {
-                if this.running.is_empty() {
-                    context.stop();
+        for _ in 0..IN_A_ROW {
+            self.running.poll(task);
+            if self.shall_stop(task) {
+                if self.running.at_work() == 0 {
+                    ctx.stop();
                 }
                 return Poll::Pending;
             }
-            if this.running.len() >= this.concurrency {
+            if self.running.at_work() >= A::CONCURRENCY.max(1) {
                 return Poll::Pending;
             }
-            let Some(job) = ready!(this.jobs.poll_recv(task)) else {
-                // Only the host's end of it is gone; what the actor does by itself goes on.
+            let job = {
+                let mut inner = self.shelf.lock();
+                let job = inner.jobs.pop_front();
+                if job.is_none() {
+                    inner.waker = Some(task.waker().clone());
+                }
+                job
+            };
+            let Some((_, job)) = job else {
                 return Poll::Pending;
             };
-            if !job.wanted() {
-                continue;
+            job(actor, ctx, &mut self.running);
+            if ctx.state() != ActorState::Running {
+                return Poll::Pending;
             }
-            // Not let go when the handler panics: that is what the death record tells.
-            let hand = this.vitals.take(job.message());
-            match job.run(actor, context) {
-                Ran::Done => this.vitals.let_go(hand),
-                Ran::Later(end) => this.running.push(Running { hand, end }),
-            }
-            if context.waiting() {
-                // The actor waits for a future of its own (or stops): actix polls that first.
-                task.waker().wake_by_ref();
+            // The handler wants to be waited for: this is polled again after that.
+            if ctx.waiting() {
                 return Poll::Pending;
             }
         }
+        task.waker().wake_by_ref();
+        Poll::Pending
+    }
+}
+
+impl<A: RemoteActor> Inbox<A> {
+    /// Whether the actor shall end; when that is news, what waits is dropped and nothing more comes in.
+    fn shall_stop(&mut self, task: &mut std::task::Context<'_>) -> bool {
+        if !self.stopping && Pin::new(&mut self.stop).poll(task).is_ready() {
+            self.stopping = true;
+            self.close();
+        }
+        self.stopping
+    }
+
+    fn close(&self) {
+        let jobs = {
+            let mut inner = self.shelf.lock();
+            inner.closed = true;
+            std::mem::take(&mut inner.jobs)
+        };
+        drop(jobs);
+    }
+}
+
+impl<A: RemoteActor> Drop for Inbox<A> {
+    fn drop(&mut self) {
+        self.close();
     }
 }

@@ -4,14 +4,16 @@ use std::any::Any;
 use std::collections::HashMap;
 use std::sync::LazyLock;
 
-use actix::dev::ToEnvelope;
 use actix::{Actor, Context, Handler, Message};
 use bytes::Bytes;
-use futures_util::future::BoxFuture;
+use futures_util::future::AbortHandle;
 use serde::{Serialize, de::DeserializeOwned};
 
+use super::execute::{Answer, Terms, execute};
 use super::host::Birth;
-use super::mailbox::Mailbox;
+use super::lane::Replier;
+use super::mailbox::{Mailbox, Withdraw};
+use super::turns::Running;
 use crate::ids::name_hash;
 use crate::wire::{CodecError, decode, encode};
 
@@ -53,7 +55,7 @@ pub trait RemoteActor:
     message = "`{Self}` does not receive `{M}` from other processes",
     note = "put #[corehold::handler] on `impl Handler<{M}> for {Self}`"
 )]
-pub trait Accepts<M: RemoteMessage>: RemoteActor + Handler<M> {}
+pub trait Accepts<M: RemoteMessage>: RemoteActor + Handler<M, Result: 'static> {}
 
 /// A registered actor type. Made by `#[corehold::actor]`.
 pub struct ActorType {
@@ -83,18 +85,9 @@ pub struct Method {
     dispatch: Dispatch,
 }
 
-pub(crate) type Reply = BoxFuture<'static, Result<Bytes, Failure>>;
-pub(crate) type Dispatch = fn(&(dyn Any + Send + Sync), &[u8]) -> Result<Reply, Failure>;
-
-/// Why the callee's side has no reply.
-pub(crate) enum Failure {
-    /// The actor ended before it replied.
-    Died,
-    /// The handler dropped its reply.
-    NoReply,
-    /// The bytes were not the message, or the reply would not become bytes.
-    Codec(String),
-}
+/// Puts a message that came as bytes into an actor's mailbox.
+pub(crate) type Dispatch =
+    fn(&(dyn Any + Send + Sync), Bytes, Replier, Terms, AbortHandle) -> Option<Withdraw>;
 
 impl Method {
     /// The registration of `A`'s handler for `M`.
@@ -102,7 +95,6 @@ impl Method {
     where
         A: Accepts<M>,
         M: RemoteMessage,
-        Context<A>: ToEnvelope<A, M>,
     {
         Self {
             actor: A::TYPE_NAME,
@@ -127,24 +119,49 @@ fn start<A: RemoteActor>(
     Ok(Box::new(mailbox.expect("`create` calls its closure")))
 }
 
-fn dispatch<A, M>(addr: &(dyn Any + Send + Sync), payload: &[u8]) -> Result<Reply, Failure>
+fn dispatch<A, M>(
+    mailbox: &(dyn Any + Send + Sync),
+    payload: Bytes,
+    replier: Replier,
+    terms: Terms,
+    abort: AbortHandle,
+) -> Option<Withdraw>
 where
     A: Accepts<M>,
     M: RemoteMessage,
-    Context<A>: ToEnvelope<A, M>,
 {
-    let mailbox = addr
+    let mailbox = mailbox
         .downcast_ref::<Mailbox<A>>()
         .expect("methods are looked up by the actor's own type");
-    let message: M = decode(payload).map_err(|e| Failure::Codec(e.to_string()))?;
-    // The message enters the mailbox here, not at the first poll: this keeps a lane's order.
-    let request = mailbox.send(message);
-    Ok(Box::pin(async move {
-        let result = request.await?;
-        encode(&result)
-            .map(Bytes::from)
-            .map_err(|e| Failure::Codec(e.to_string()))
-    }))
+    // Decoded on the actor's thread: the wire's has other things to do.
+    let job = move |actor: &mut A, ctx: &mut Context<A>, running: &mut Running| {
+        if terms.is_late() {
+            return replier.expire();
+        }
+        match decode::<M>(&payload) {
+            Ok(message) => execute(actor, ctx, running, message, RemoteAnswer(replier), terms),
+            Err(e) => replier.undecodable(e.to_string()),
+        }
+    };
+    mailbox.put(Box::new(job), abort)
+}
+
+/// To a sender in another process.
+struct RemoteAnswer(Replier);
+
+impl<R: Serialize + 'static> Answer<R> for RemoteAnswer {
+    fn begin(&mut self) {
+        self.0.begin();
+    }
+
+    fn give(self, reply: R) {
+        let bytes = encode(&reply).map(Bytes::from).map_err(|e| e.to_string());
+        self.0.reply(bytes);
+    }
+
+    fn expire(self) {
+        self.0.expire();
+    }
 }
 
 /// What this build can host, sorted.

@@ -6,13 +6,24 @@
 mod actors;
 mod cases;
 mod cluster;
+mod link;
 mod lives;
+mod messages;
+mod network;
+mod tester;
 
 use std::process::{Command, ExitCode};
 
 use libtest_mimic::{Arguments, Failed, Trial};
 
 const CASE: &str = "COREHOLD_TEST_CASE";
+
+/// The cases of every subject.
+fn all() -> impl Iterator<Item = &'static (&'static str, fn())> {
+    [cases::ALL, lives::ALL, messages::CASES, network::CASES]
+        .into_iter()
+        .flatten()
+}
 
 fn main() -> ExitCode {
     if let Some(code) = corehold::entry::serve_role() {
@@ -42,9 +53,4 @@ fn main() -> ExitCode {
         })
     });
     libtest_mimic::run(&Arguments::from_args(), trials.collect()).exit_code()
-}
-
-/// The cases of every subject.
-fn all() -> impl Iterator<Item = &'static (&'static str, fn())> {
-    cases::ALL.iter().chain(lives::ALL)
 }

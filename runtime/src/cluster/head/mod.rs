@@ -413,7 +413,6 @@ impl Head<'_> {
         Some(Response::At(Location {
             address: worker.unwrap_or(*address),
             incarnation,
-            worker: worker.is_some(),
         }))
     }
 
