@@ -61,10 +61,11 @@ pub mod observe;
 mod process;
 pub mod wire;
 
-pub use actor::{AskError, Fate, Handle, current};
+pub use actor::{AskError, Fate, Handle, current, save};
 pub use build_id::{build_id, declare_build_id};
 pub use cluster::client::Cluster;
-pub use cluster::supervision::Restart;
+pub use cluster::death::{DeathRecord, LastWords};
+pub use cluster::supervision::{DeathCause, Restart};
 pub use corehold_macros::{actor, handler, main};
 pub use error::{Error, Result};
 pub use ids::{ActorId, NodeId, ObjectId};

@@ -172,7 +172,8 @@ pub struct Export {
     pub folder: PathBuf,
 }
 
-#[corehold::actor]
+// It tells how far it is while it works.
+#[corehold::actor(concurrency = 8)]
 impl Actor for LearnerActor {
     type Context = Context<Self>;
 }

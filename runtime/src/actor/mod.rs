@@ -2,18 +2,28 @@
 
 mod ask;
 mod error;
+mod execute;
 mod handle;
 mod host;
 mod lane;
+mod local;
+mod mailbox;
 mod registry;
+mod save;
 mod spawn;
+mod turns;
+mod vitals;
 
 pub use ask::{Ask, Tell};
 pub use error::{AskError, Fate};
 pub use handle::Handle;
 pub use host::{ActorEnv, current};
 pub use registry::{Accepts, ActorType, Method, RemoteActor, RemoteMessage, type_names};
+pub use save::save;
 pub use spawn::{DEFAULT_MAILBOX, Spawn};
 
 pub(crate) use host::{Exit, Host};
-pub(crate) use lane::{Lanes, serve as serve_lane};
+pub use lane::LaneOpening;
+pub(crate) use lane::{Lanes, Sessions, serve as serve_lane};
+pub(crate) use registry::message_name;
+pub(crate) use vitals::Vitals;

@@ -6,17 +6,18 @@
 //! - `cluster.toml` in [`config`];
 //! - what an actor asks and what a node has in [`demand`], which node takes it in [`placement`];
 //! - which nodes are alive in [`membership`], which actors live again in [`supervision`];
-//! - every actor's life, and the names, in [`directory`];
+//! - every actor's life, and the names, in [`directory`]; what is kept of a life that ended in [`death`];
 //! - all of these composed, as the head's process drives it, in [`head_state`].
 
 pub mod config;
+pub mod death;
 pub mod demand;
 pub mod directory;
 pub mod head_state;
 pub mod ids;
 pub mod membership;
 pub mod placement;
-mod suggest;
+pub(crate) mod suggest;
 pub mod supervision;
 
 // The processes that stand around the machines.
@@ -26,9 +27,10 @@ mod launcher;
 pub(crate) mod state_dir;
 
 pub use config::{ClusterConfig, ConfigError};
+pub use death::{DeathRecord, LastWords};
 pub use demand::{Capacity, Demand, HeldCore, LabelRule, LabelTest, Milli};
 pub use directory::{ActorAction, ActorEvent, ActorRecord, ActorState, SpawnRequest, StartOrder};
 pub use head_state::{HeadAction, HeadEvent, HeadSettings, HeadState};
 pub use ids::{ActorId, NodeId, Owner};
 pub use membership::{Hello, MemberAction, MemberEvent};
-pub use supervision::{DeathCause, Restart};
+pub use supervision::{Backoff, DeathCause, Restart, Terms};

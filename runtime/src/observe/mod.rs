@@ -3,6 +3,9 @@
 mod logs;
 mod status;
 
+pub use logs::{ActorLines, LogLine};
 pub use status::{ActorStatus, NodeStatus, Status};
 
-pub(crate) use logs::to_stderr as log_to_stderr;
+pub(crate) use logs::{
+    ActorLog, LogStore, actor_lines, note, tag_thread, to_stderr as log_to_stderr,
+};
