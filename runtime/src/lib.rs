@@ -63,11 +63,12 @@ pub mod wire;
 
 pub use actor::{AskError, Fate, Handle, current};
 pub use build_id::{build_id, declare_build_id};
+pub use cluster::affinity::{Affinity, AffinityTo};
 pub use cluster::client::Cluster;
 pub use cluster::supervision::Restart;
 pub use corehold_macros::{actor, handler, main};
 pub use error::{Error, Result};
-pub use ids::{ActorId, NodeId, ObjectId};
+pub use ids::{ActorId, GroupId, NodeId, ObjectId};
 pub use object::{ObjectError, ObjectRef, put};
 
 /// What most programs need.

@@ -9,6 +9,7 @@ use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
 use super::ask::{Ask, Tell};
 use super::registry::{Accepts, RemoteActor, RemoteMessage};
+use crate::cluster::AffinityTo;
 use crate::ids::ActorId;
 
 /// The name of an actor of type `A`, wherever it lives. It travels inside messages, follows its actor
@@ -53,6 +54,12 @@ impl<A: RemoteActor> Handle<A> {
         Context<A>: ToEnvelope<A, M>,
     {
         Tell::new(self.id, message)
+    }
+}
+
+impl<A> From<&Handle<A>> for AffinityTo {
+    fn from(handle: &Handle<A>) -> Self {
+        AffinityTo::Actor(handle.id)
     }
 }
 

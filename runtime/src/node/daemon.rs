@@ -154,6 +154,7 @@ impl Daemon {
             incarnation: order.incarnation,
             node: self.name.clone(),
             class: self.facts.class(),
+            gpus: order.gpus.clone(),
             slot,
         };
         self.process

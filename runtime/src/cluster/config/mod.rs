@@ -205,6 +205,7 @@ impl ClusterConfig {
                     numa: numa(core),
                 })
                 .collect(),
+            gpus: Vec::new(),
             custom: node.resources.clone(),
             labels: node.labels.clone(),
             actor_types: actor_types.into_iter().collect(),

@@ -105,6 +105,8 @@ pub struct StartOrder {
     pub args: Vec<u8>,
     /// The cores it holds.
     pub held: Vec<u32>,
+    /// The GPUs that are its own, or the one that it has a part of.
+    pub gpus: Vec<u32>,
     /// Memory it asked for, in bytes; 0 if it did not say.
     pub memory: u64,
     /// Whether it lives in a worker process of its own.
@@ -122,6 +124,7 @@ impl StartOrder {
             actor_type: spawn.demand.actor_type.clone(),
             args: spawn.args.clone(),
             held: place.held.clone(),
+            gpus: place.gpus.clone(),
             memory: spawn.demand.memory,
             process: spawn.process,
         }

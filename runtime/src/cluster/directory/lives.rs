@@ -45,11 +45,12 @@ impl Directory {
         step.actions.push(ActorAction::SpawnRefused { actor, why });
     }
 
-    fn insert(&mut self, request: SpawnRequest, step: &Step<'_>) {
+    fn insert(&mut self, request: SpawnRequest, step: &mut Step<'_>) {
         let actor = request.actor;
         if let Some(name) = &request.name {
             self.names.insert(name.clone(), actor);
         }
+        step.placement.introduce(actor, request.name.as_deref());
         self.owned.entry(request.owner).or_default().insert(actor);
         let supervisor = Supervisor::new(request.restart, self.limits.backoff);
         // Never seen: `place` decides at once.
@@ -360,6 +361,7 @@ impl Directory {
         if let Some(name) = &record.spawn.name {
             self.names.remove(name);
         }
+        step.placement.forget(actor);
         let owner = record.spawn.owner;
         if let Some(owned) = self.owned.get_mut(&owner) {
             owned.remove(&actor);

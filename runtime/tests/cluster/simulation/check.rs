@@ -36,7 +36,7 @@ impl Sim {
             }
             if let ActorState::Pending { why, .. } = &record.state {
                 assert!(
-                    placement.choose(&record.spawn.demand).is_err(),
+                    placement.choose(actor, &record.spawn.demand).is_err(),
                     "HS-2: {actor} waits for nothing"
                 );
                 assert!(!why.to_string().is_empty(), "DI-7");
