@@ -4,8 +4,8 @@ use std::net::SocketAddr;
 
 use serde::{Deserialize, Serialize};
 
-use crate::cluster::{DeathCause, SpawnRequest, StartOrder, membership};
-use crate::ids::{ActorId, NodeId};
+use crate::cluster::{DeathCause, GroupRequest, SpawnRequest, StartOrder, membership};
+use crate::ids::{ActorId, GroupId, NodeId};
 
 /// What a process wants to be to the head.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -55,8 +55,14 @@ pub(crate) enum Request {
     Find { name: String, type_name: String },
     /// End it.
     Stop { actor: ActorId },
+    /// Reserve a placement group; answered when it is reserved or over.
+    Reserve(Box<GroupRequest>),
+    /// End it.
+    EndGroup { group: GroupId },
     /// How is the cluster?
     Status,
+    /// Why does the actor of this name or id, or the group of this id, stand as it does?
+    Why { which: String },
 }
 
 /// Where an actor lives.
@@ -82,6 +88,8 @@ pub(crate) enum Response {
     Done,
     /// How the cluster is.
     Status(Box<crate::observe::Status>),
+    /// Why it stands so.
+    Why(Box<crate::observe::Why>),
 }
 
 /// From the head.

@@ -16,7 +16,7 @@ use crate::cluster::{ClusterConfig, Owner, head};
 use crate::control::PeerRole;
 use crate::error::{Error, Result};
 use crate::node;
-use crate::observe::{Status, log_to_stderr};
+use crate::observe::{Status, Why, log_to_stderr};
 use crate::process::Process;
 use crate::wire::Identity;
 
@@ -236,6 +236,19 @@ pub fn status(config: &Path) -> Result<Status> {
     in_system(async {
         join(&loaded, PeerRole::Client).await?;
         Cluster::of(Owner::Detached).status().await
+    })
+}
+
+/// Why the actor with the name or id `which`, or the placement group with that id, stands as it does in the cluster
+/// of the file `config`.
+///
+/// # Errors
+/// [`Error::NotUp`] where there is none, [`Error::NotFound`] where it knows nothing of it.
+pub fn why(config: &Path, which: &str) -> Result<Why> {
+    let loaded = ClusterConfig::load(absolute(config)?)?;
+    in_system(async {
+        join(&loaded, PeerRole::Client).await?;
+        Cluster::of(Owner::Detached).why(which).await
     })
 }
 

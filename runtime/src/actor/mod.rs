@@ -2,6 +2,7 @@
 
 mod ask;
 mod error;
+mod group;
 mod handle;
 mod host;
 mod lane;
@@ -10,6 +11,7 @@ mod spawn;
 
 pub use ask::{Ask, Tell};
 pub use error::{AskError, Fate};
+pub use group::{Bundle, PlacementGroup, ReserveGroup};
 pub use handle::Handle;
 pub use host::{ActorEnv, current};
 pub use registry::{Accepts, ActorType, Method, RemoteActor, RemoteMessage, type_names};

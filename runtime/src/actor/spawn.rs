@@ -6,9 +6,12 @@ use std::time::Duration;
 use bytes::Bytes;
 use serde::{Deserialize, Serialize};
 
+use super::group::PlacementGroup;
 use super::handle::Handle;
 use super::registry::RemoteActor;
-use crate::cluster::{Affinity, Demand, LabelRule, LabelTest, Milli, Owner, Restart, SpawnRequest};
+use crate::cluster::{
+    Affinity, BundleRef, Demand, LabelRule, LabelTest, Milli, Owner, Restart, SpawnRequest,
+};
 use crate::control::{Request, Response};
 use crate::error::{Error, Result};
 use crate::ids::ActorId;
@@ -176,6 +179,22 @@ impl<A: RemoteActor> Spawn<A> {
     /// ```
     pub fn affinity(self, affinity: Affinity) -> Self {
         self.with(|r| r.demand.affinity.push(affinity))
+    }
+
+    /// Out of what bundle `index` (from 0) of a placement group reserves: what it needs is taken from there, and it
+    /// lives on that node. It ends with the group.
+    pub fn in_bundle(self, group: &PlacementGroup, index: u32) -> Self {
+        self.in_group_at(group, Some(index))
+    }
+
+    /// As [`in_bundle`](Self::in_bundle), in whichever bundle has room and the fewest actors.
+    pub fn in_group(self, group: &PlacementGroup) -> Self {
+        self.in_group_at(group, None)
+    }
+
+    fn in_group_at(self, group: &PlacementGroup, index: Option<u32>) -> Self {
+        let group = group.id();
+        self.with(|r| r.demand.bundle = Some(BundleRef { group, index }))
     }
 
     /// When it is made again after it ended (default: never). It begins each life as it was spawned.

@@ -101,9 +101,9 @@ impl Demand {
     }
 }
 
-impl fmt::Display for Demand {
-    /// What it asks for, without its type: `1 cpu, 512 MiB of memory, label role=bench`; empty if nothing.
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+impl Demand {
+    /// What it takes from a node: `1 cpu, 512 MiB of memory`; empty if nothing.
+    pub fn amounts(&self) -> String {
         let one_or = |amount: Milli, one: &str, many: &str| {
             let word = if amount.0 <= 1000 { one } else { many };
             format!("{amount} {word}")
@@ -128,6 +128,15 @@ impl fmt::Display for Demand {
                 .iter()
                 .map(|(name, amount)| format!("{amount} {name}")),
         );
+        parts.join(", ")
+    }
+}
+
+impl fmt::Display for Demand {
+    /// What it asks for, without its type: `1 cpu, 512 MiB of memory, label role=bench`; empty if nothing.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let amounts = Some(self.amounts()).filter(|amounts| !amounts.is_empty());
+        let mut parts: Vec<String> = amounts.into_iter().collect();
         parts.extend(self.labels.iter().map(|rule| format!("label {rule}")));
         parts.extend(self.affinity.iter().map(ToString::to_string));
         parts.extend(self.bundle.iter().map(ToString::to_string));

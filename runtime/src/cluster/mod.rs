@@ -31,7 +31,10 @@ pub(crate) mod state_dir;
 pub use affinity::{Affinity, AffinityTo};
 pub use config::{ClusterConfig, ConfigError};
 pub use demand::{Capacity, Demand, Gpu, HeldCore, Milli};
-pub use directory::{ActorAction, ActorEvent, ActorRecord, ActorState, SpawnRequest, StartOrder};
+pub use directory::{
+    ActorAction, ActorEvent, ActorRecord, ActorState, GroupRecord, GroupRequest, GroupState,
+    SpawnRequest, StartOrder,
+};
 pub use head_state::{HeadAction, HeadEvent, HeadSettings, HeadState};
 pub use ids::{ActorId, BundleRef, GroupId, Holder, NodeId, Owner};
 pub use label::{LabelRule, LabelTest};

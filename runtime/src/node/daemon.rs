@@ -10,7 +10,7 @@ use super::MachineFacts;
 use crate::actor::{ActorEnv, Exit, type_names};
 use crate::build_id::build_id;
 use crate::cluster::state_dir::StateDir;
-use crate::cluster::{ClusterConfig, DeathCause, StartOrder, membership};
+use crate::cluster::{ClusterConfig, DeathCause, Gpu, StartOrder, membership};
 use crate::control::{FromHead, PeerRole, ToHead};
 use crate::error::{Error, Result};
 use crate::ids::ActorId;
@@ -44,8 +44,9 @@ pub(crate) async fn run(config: ClusterConfig, name: &str, head: SocketAddr) -> 
         boot: rand::random(),
         address: process.address,
         class: facts.class(),
-        capacity: config.capacity(node, &facts, type_names()),
+        capacity: config.capacity(node, &facts, &super::gpus::find(), type_names()),
     };
+    let gpus = hello.capacity.gpus.clone();
     let mut orders = process
         .join(head, PeerRole::Node(hello), &build_id())
         .await?;
@@ -60,6 +61,7 @@ pub(crate) async fn run(config: ClusterConfig, name: &str, head: SocketAddr) -> 
         process,
         shared,
         shield: node.shield,
+        gpus,
         facts,
         slots: HashMap::new(),
     };
@@ -99,6 +101,7 @@ struct Daemon {
     process: Arc<Process>,
     shared: Vec<u32>,
     shield: bool,
+    gpus: Vec<Gpu>,
     facts: MachineFacts,
     slots: HashMap<(ActorId, u32), Arc<Slot>>,
 }
@@ -124,6 +127,10 @@ impl Daemon {
     }
 
     async fn bring_to_life(&mut self, order: StartOrder) -> Result<(), String> {
+        let missing = |index: &&u32| !self.gpus.iter().any(|gpu| gpu.index == **index);
+        if let Some(index) = order.gpus.iter().find(missing) {
+            return Err(format!("this node has no GPU {index}"));
+        }
         let slot = if order.held.is_empty() {
             None
         } else {
@@ -147,6 +154,7 @@ impl Daemon {
             actor_type = %order.actor_type,
             life = order.incarnation,
             held = ?order.held,
+            gpus = ?order.gpus,
             "starting an actor"
         );
         let env = ActorEnv {

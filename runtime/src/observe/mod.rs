@@ -2,7 +2,9 @@
 
 mod logs;
 mod status;
+mod why;
 
-pub use status::{ActorStatus, NodeStatus, Status};
+pub use status::{ActorStatus, GroupStatus, NodeStatus, Status};
+pub use why::{NodeWhy, Why};
 
 pub(crate) use logs::to_stderr as log_to_stderr;

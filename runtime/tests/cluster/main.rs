@@ -2,6 +2,7 @@
 //! the modules' docs number.
 
 mod config;
+mod groups;
 mod head;
 mod membership;
 mod placement;

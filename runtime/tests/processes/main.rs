@@ -6,6 +6,7 @@
 mod actors;
 mod cases;
 mod cluster;
+mod placement;
 
 use std::process::{Command, ExitCode};
 
@@ -13,17 +14,22 @@ use libtest_mimic::{Arguments, Failed, Trial};
 
 const CASE: &str = "COREHOLD_TEST_CASE";
 
+/// All cases, with their names.
+fn all() -> impl Iterator<Item = &'static (&'static str, fn())> {
+    cases::ALL.iter().chain(placement::ALL)
+}
+
 fn main() -> ExitCode {
     if let Some(code) = corehold::entry::serve_role() {
         return code;
     }
     if let Ok(name) = std::env::var(CASE) {
-        let case = cases::ALL.iter().find(|(n, _)| *n == name);
+        let case = all().find(|(n, _)| *n == name);
         let (_, run) = case.expect("the harness names a case that exists");
         run();
         return ExitCode::SUCCESS;
     }
-    let trials = cases::ALL.iter().map(|(name, _)| {
+    let trials = all().map(|(name, _)| {
         Trial::test(*name, move || {
             let program = std::env::current_exe()?;
             let ended = Command::new(program).env(CASE, name).output()?;

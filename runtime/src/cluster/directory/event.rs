@@ -2,9 +2,10 @@
 
 use serde::{Deserialize, Serialize};
 
+use super::groups::{GroupRequest, GroupState};
 use super::lookup::SpawnRefused;
 use super::record::{ActorRecord, ActorState, SpawnRequest};
-use crate::cluster::ids::{ActorId, NodeId, Owner};
+use crate::cluster::ids::{ActorId, GroupId, NodeId, Owner};
 use crate::cluster::placement::Reservation;
 use crate::cluster::supervision::DeathCause;
 
@@ -51,6 +52,15 @@ pub enum ActorEvent {
     /// A driver or actor is gone: what it owns ends. (The directory does this by itself
     /// for owners that are actors it knows.)
     OwnerGone(Owner),
+    /// A placement group is wished for. Answered by [`ActorAction::Group`].
+    ReserveGroup(GroupRequest),
+    /// A placement group shall end, with the actors in it.
+    EndGroup {
+        /// The group.
+        group: GroupId,
+        /// Who asks.
+        by: String,
+    },
 }
 
 /// What the head has to do or to tell.
@@ -78,6 +88,13 @@ pub enum ActorAction {
         incarnation: u32,
         /// Its state.
         state: ActorState,
+    },
+    /// Tell everybody who asked for the placement group what became of it.
+    Group {
+        /// The group.
+        group: GroupId,
+        /// Its state.
+        state: GroupState,
     },
     /// Tell the spawner that there will be no such actor.
     SpawnRefused {

@@ -138,6 +138,12 @@ impl Placement {
         all.copied().collect()
     }
 
+    /// Whether it makes no difference which actor asks for this: neither are there others that matter to it, nor
+    /// does it matter to others.
+    pub fn treats_alike(&self, actor: ActorId, demand: &Demand) -> bool {
+        demand.affinity.is_empty() && self.shunned_by(Some(actor)).is_empty()
+    }
+
     fn whereabouts(&self, to: &AffinityTo) -> Option<NodeId> {
         match to {
             AffinityTo::Node(name) => self.node_names.get(name).copied(),

@@ -161,6 +161,33 @@ impl Reason {
     }
 }
 
+impl Unplaceable {
+    /// Whether no node that may still come could help: what it refers to is gone.
+    pub fn whatever_nodes_come(&self) -> bool {
+        let gone = |reason: &Reason| {
+            matches!(
+                reason,
+                Reason::GroupGone | Reason::NoSuchBundle { .. } | Reason::PeerGone { .. }
+            )
+        };
+        self.reasons.iter().any(|(_, reason)| gone(reason))
+    }
+}
+
+impl Reason {
+    /// Whether it is that others have what is asked for.
+    pub fn is_about_use(&self) -> bool {
+        match self {
+            Reason::Cpus { used, .. } | Reason::Custom { used, .. } => used.0 > 0,
+            Reason::Memory { used, .. } => *used > 0,
+            Reason::HeldCores { free, .. } => free.is_some(),
+            Reason::Gpus { free, .. } => free.is_some(),
+            Reason::NotTogether => true,
+            _ => false,
+        }
+    }
+}
+
 impl fmt::Display for Reason {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
