@@ -4,8 +4,10 @@ use std::net::SocketAddr;
 
 use serde::{Deserialize, Serialize};
 
-use crate::cluster::{DeathCause, DeathRecord, LastWords, SpawnRequest, StartOrder, membership};
-use crate::ids::{ActorId, NodeId};
+use crate::cluster::{
+    DeathCause, DeathRecord, GroupRequest, LastWords, SpawnRequest, StartOrder, membership,
+};
+use crate::ids::{ActorId, GroupId, NodeId};
 
 /// What a process wants to be to the head.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -75,8 +77,14 @@ pub(crate) enum Request {
     Find { name: String, type_name: String },
     /// End it.
     Stop { actor: ActorId },
+    /// Reserve a placement group; answered when it is reserved or over.
+    Reserve(Box<GroupRequest>),
+    /// End it.
+    EndGroup { group: GroupId },
     /// How is the cluster?
     Status,
+    /// Why does the actor of this name or id, or the group of this id, stand as it does?
+    Why { which: String },
 }
 
 /// Where an actor lives.
@@ -102,6 +110,8 @@ pub(crate) enum Response {
     Done,
     /// How the cluster is.
     Status(Box<crate::observe::Status>),
+    /// Why it stands so.
+    Why(Box<crate::observe::Why>),
 }
 
 /// From the head.

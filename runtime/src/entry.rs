@@ -16,7 +16,7 @@ use crate::cluster::{ClusterConfig, Owner, head};
 use crate::control::PeerRole;
 use crate::error::{Error, Result};
 use crate::node;
-use crate::observe::{ActorLines, Status, log_to_stderr};
+use crate::observe::{ActorLines, Status, Why, log_to_stderr};
 use crate::process::Process;
 use crate::wire::Identity;
 
@@ -264,6 +264,19 @@ pub fn logs(config: &Path, actor: Option<&str>, lines: usize) -> Result<Vec<Acto
     let folder = StateDir::of(&ClusterConfig::load(absolute(config)?)?).actor_logs();
     let status = status(config)?;
     crate::observe::actor_lines(&folder, &status, actor, lines)
+}
+
+/// Why the actor with the name or id `which`, or the placement group with that id, stands as it does in the cluster
+/// of the file `config`.
+///
+/// # Errors
+/// [`Error::NotUp`] where there is none, [`Error::NotFound`] where it knows nothing of it.
+pub fn why(config: &Path, which: &str) -> Result<Why> {
+    let loaded = ClusterConfig::load(absolute(config)?)?;
+    in_system(async {
+        join(&loaded, PeerRole::Client).await?;
+        Cluster::of(Owner::Detached).why(which).await
+    })
 }
 
 /// Runs `main` as a driver of the cluster of the file `config`, which is up. The actors that it spawns end

@@ -42,6 +42,8 @@ enum Command {
         #[arg(long)]
         json: bool,
     },
+    /// Say why an actor or a placement group waits, node by node, or where it is
+    Why(operate::Why),
     /// Run a training job on the cluster
     #[cfg(feature = "torch")]
     Train(train::Train),
@@ -82,6 +84,7 @@ pub fn main() -> ExitCode {
         Command::Up(which) => operate::up(&which.cluster),
         Command::Down(which) => operate::down(&which.cluster),
         Command::Status { which, json } => operate::status(&which.cluster, json),
+        Command::Why(why) => why.run(),
         #[cfg(feature = "torch")]
         Command::Train(train) => train.run(),
         Command::Bench(bench) => bench.run(),

@@ -7,7 +7,7 @@ use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
 use super::ask::{Ask, Tell};
 use super::registry::{Accepts, RemoteActor, RemoteMessage};
-use crate::cluster::DeathRecord;
+use crate::cluster::{AffinityTo, DeathRecord};
 use crate::control::{Request, Response};
 use crate::error::Error;
 use crate::ids::ActorId;
@@ -68,6 +68,12 @@ impl<A: RemoteActor> Handle<A> {
         M: RemoteMessage,
     {
         Tell::new(self.id, message)
+    }
+}
+
+impl<A> From<&Handle<A>> for AffinityTo {
+    fn from(handle: &Handle<A>) -> Self {
+        AffinityTo::Actor(handle.id)
     }
 }
 

@@ -29,6 +29,9 @@ pub struct ActorEnv {
     pub node: String,
     /// The node's class: CPU model and cores. Measurements compare within one class.
     pub class: String,
+    /// The GPUs that are its own, by the driver's numbers; the one that it has a part of, if it asked for less
+    /// than one.
+    pub gpus: Vec<u32>,
     /// The cores that it holds, if it asked for any.
     pub slot: Option<Arc<Slot>>,
 }

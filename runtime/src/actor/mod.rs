@@ -3,6 +3,7 @@
 mod ask;
 mod error;
 mod execute;
+mod group;
 mod handle;
 mod host;
 mod lane;
@@ -16,6 +17,7 @@ mod vitals;
 
 pub use ask::{Ask, Tell};
 pub use error::{AskError, Fate};
+pub use group::{Bundle, PlacementGroup, ReserveGroup};
 pub use handle::Handle;
 pub use host::{ActorEnv, current};
 pub use registry::{Accepts, ActorType, Method, RemoteActor, RemoteMessage, type_names};

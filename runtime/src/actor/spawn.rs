@@ -6,10 +6,12 @@ use std::time::Duration;
 use bytes::Bytes;
 use serde::{Deserialize, Serialize};
 
+use super::group::PlacementGroup;
 use super::handle::Handle;
 use super::registry::RemoteActor;
 use crate::cluster::{
-    Backoff, Demand, LabelRule, LabelTest, Milli, Owner, Restart, SpawnRequest, Terms,
+    Affinity, Backoff, BundleRef, Demand, LabelRule, LabelTest, Milli, Owner, Restart,
+    SpawnRequest, Terms,
 };
 use crate::control::{Request, Response};
 use crate::error::{Error, Result};
@@ -72,25 +74,52 @@ impl<A: RemoteActor> Spawn<A> {
         self
     }
 
+    fn amount(self, what: &str, amount: f64, set: impl FnOnce(&mut Demand, Milli)) -> Self {
+        match Milli::try_from(amount) {
+            Ok(amount) => self.with(|r| set(&mut r.demand, amount)),
+            Err(e) => self.misused(format!("{what}: {e}")),
+        }
+    }
+
+    fn misused(self, why: String) -> Self {
+        let request = Err(Error::Misuse(why));
+        Self { request, ..self }
+    }
+
     /// The name to find it by.
     pub fn name(self, name: impl Into<String>) -> Self {
         self.with(|r| r.name = Some(name.into()))
     }
 
     /// Shared cores that it needs; fractions count (default 0: as much as is free).
-    pub fn cpus(mut self, cpus: f64) -> Self {
-        match Milli::try_from(cpus) {
-            Ok(cpus) => self.with(|r| r.demand.cpus = cpus),
-            Err(e) => {
-                self.request = Err(Error::Misuse(format!("cpus: {e}")));
-                self
-            }
-        }
+    pub fn cpus(self, cpus: f64) -> Self {
+        self.amount("cpus", cpus, |demand, cpus| demand.cpus = cpus)
     }
 
     /// Memory that it needs, in bytes.
     pub fn memory(self, bytes: u64) -> Self {
         self.with(|r| r.demand.memory = bytes)
+    }
+
+    /// GPUs that it needs: so many whole ones, or a fraction of one. Which it got is in
+    /// [`current`](crate::current)`().gpus`; an actor in a process of its own sees no others.
+    pub fn gpus(self, gpus: f64) -> Self {
+        let spawn = self.amount("gpus", gpus, |demand, gpus| demand.gpus = gpus);
+        match &spawn.request {
+            Ok(request) => match request.demand.flaw() {
+                Some(flaw) => spawn.misused(flaw),
+                None => spawn,
+            },
+            Err(_) => spawn,
+        }
+    }
+
+    /// A custom resource that it needs: what cluster.toml gives nodes as `resources = { licence = 2 }`.
+    pub fn resource(self, name: impl Into<String>, amount: f64) -> Self {
+        let name = name.into();
+        self.amount(&name.clone(), amount, |demand, amount| {
+            demand.custom.insert(name, amount);
+        })
     }
 
     /// Whole cores of one NUMA node that it holds alone, fenced off from everything else.
@@ -100,13 +129,75 @@ impl<A: RemoteActor> Spawn<A> {
 
     /// Only on a node whose label `key` is `value`.
     pub fn label(self, key: impl Into<String>, value: impl Into<String>) -> Self {
-        self.with(|r| r.demand.labels.push(LabelRule::equals(key, value)))
+        self.label_where(key, LabelTest::Equals(value.into()))
+    }
+
+    /// Only on a node whose label `key` is one of `values`.
+    pub fn label_in<V: Into<String>>(
+        self,
+        key: impl Into<String>,
+        values: impl IntoIterator<Item = V>,
+    ) -> Self {
+        let values = values.into_iter().map(Into::into).collect();
+        self.label_where(key, LabelTest::In(values))
+    }
+
+    /// Only on a node whose label `key` is none of `values`, or that has no such label.
+    pub fn label_not_in<V: Into<String>>(
+        self,
+        key: impl Into<String>,
+        values: impl IntoIterator<Item = V>,
+    ) -> Self {
+        let values = values.into_iter().map(Into::into).collect();
+        self.label_where(key, LabelTest::NotIn(values))
+    }
+
+    /// Only on a node that has the label `key`, whatever its value.
+    pub fn label_exists(self, key: impl Into<String>) -> Self {
+        self.label_where(key, LabelTest::Exists)
+    }
+
+    /// Only on a node that does not have the label `key`.
+    pub fn label_does_not_exist(self, key: impl Into<String>) -> Self {
+        self.label_where(key, LabelTest::DoesNotExist)
     }
 
     /// Only on a node whose label `key` passes `test`.
     pub fn label_where(self, key: impl Into<String>, test: LabelTest) -> Self {
         let key = key.into();
         self.with(|r| r.demand.labels.push(LabelRule { key, test }))
+    }
+
+    /// Near another actor or apart from it, on a node by its name or off it; more than one may be said.
+    ///
+    /// ```no_run
+    /// # use corehold::prelude::*;
+    /// # use corehold::Affinity;
+    /// # fn of<A: corehold::actor::RemoteActor>(spawn: corehold::actor::Spawn<A>, cache: &Handle<A>) {
+    /// spawn
+    ///     .affinity(Affinity::near(cache))
+    ///     .affinity(Affinity::apart_from("backup"))
+    ///     .affinity(Affinity::off_node("bench").preferred());
+    /// # }
+    /// ```
+    pub fn affinity(self, affinity: Affinity) -> Self {
+        self.with(|r| r.demand.affinity.push(affinity))
+    }
+
+    /// Out of what bundle `index` (from 0) of a placement group reserves: what it needs is taken from there, and it
+    /// lives on that node. It ends with the group.
+    pub fn in_bundle(self, group: &PlacementGroup, index: u32) -> Self {
+        self.in_group_at(group, Some(index))
+    }
+
+    /// As [`in_bundle`](Self::in_bundle), in whichever bundle has room and the fewest actors.
+    pub fn in_group(self, group: &PlacementGroup) -> Self {
+        self.in_group_at(group, None)
+    }
+
+    fn in_group_at(self, group: &PlacementGroup, index: Option<u32>) -> Self {
+        let group = group.id();
+        self.with(|r| r.demand.bundle = Some(BundleRef { group, index }))
     }
 
     /// When it is made again after it ended (default: never). It begins each life as it was spawned, or as it was when it

@@ -1,10 +1,10 @@
 //! A program's view of the cluster it has joined.
 
-use crate::actor::{Handle, RemoteActor, Spawn};
+use crate::actor::{Handle, RemoteActor, ReserveGroup, Spawn};
 use crate::cluster::Owner;
 use crate::control::{Request, Response};
 use crate::error::{Error, Result};
-use crate::observe::Status;
+use crate::observe::{Status, Why};
 use crate::process::Process;
 
 /// The cluster that this process has joined. Cheap to clone.
@@ -43,6 +43,44 @@ impl Cluster {
     /// It ends with this program (with the life of the actor that spawns it), unless [`detached`](Spawn::detached).
     pub fn actor<A: RemoteActor>(&self, actor: A) -> Spawn<A> {
         Spawn::new(&actor, self.owner, self.life)
+    }
+
+    /// Describes a placement group: room on nodes that is reserved for actors, all at once or not at all. It ends
+    /// with this program, and its actors with it, unless [`detached`](ReserveGroup::detached).
+    ///
+    /// ```no_run
+    /// # use corehold::prelude::*;
+    /// # async fn of<A: corehold::actor::RemoteActor>(cluster: Cluster, learner: A) -> corehold::Result<()> {
+    /// let group = cluster
+    ///     .placement_group()
+    ///     .bundle(Bundle::new().gpus(1.0).cpus(4.0))
+    ///     .bundles(4, &Bundle::new().cpus(2.0).label("role", "bench"))
+    ///     .strategy(Strategy::Spread)
+    ///     .reserve()
+    ///     .await?;
+    /// let learner = cluster.actor(learner).gpus(1.0).in_bundle(&group, 0).spawn().await?;
+    /// # Ok(())
+    /// # }
+    /// ```
+    pub fn placement_group(&self) -> ReserveGroup {
+        ReserveGroup::new(self.owner)
+    }
+
+    /// Why the actor with this name or id, or the placement group with this id, stands as it does.
+    ///
+    /// # Errors
+    /// When the head is out of reach or knows nothing of it.
+    pub async fn why(&self, which: &str) -> Result<Why> {
+        let which = which.to_owned();
+        match Process::current()?
+            .head
+            .request(Request::Why { which })
+            .await?
+        {
+            Ok(Response::Why(why)) => Ok(*why),
+            Ok(other) => Err(Error::NotFound(format!("the head answered {other:?}"))),
+            Err(why) => Err(Error::NotFound(why)),
+        }
     }
 
     /// The actor of this name.

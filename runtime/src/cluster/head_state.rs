@@ -93,6 +93,12 @@ impl HeadState {
         &self.placement
     }
 
+    /// A node's name; its id, if it is no member.
+    pub fn node_name(&self, node: NodeId) -> String {
+        let member = self.membership.get(node);
+        member.map_or_else(|| node.to_string(), |member| member.hello.name.clone())
+    }
+
     /// What a node has, and what of that is in use.
     pub fn usage(&self, node: NodeId) -> Option<(&Capacity, &Usage)> {
         Some((self.placement.capacity(node)?, self.placement.usage(node)?))

@@ -11,7 +11,7 @@ use super::worker::{Common, WorkerEvent, Workers};
 use crate::actor::{ActorEnv, Exit, Vitals, type_names};
 use crate::build_id::build_id;
 use crate::cluster::state_dir::StateDir;
-use crate::cluster::{ClusterConfig, DeathCause, LastWords, StartOrder, membership};
+use crate::cluster::{ClusterConfig, DeathCause, Gpu, LastWords, StartOrder, membership};
 use crate::control::{FromHead, PeerRole, ToHead};
 use crate::error::{Error, Result};
 use crate::ids::ActorId;
@@ -46,8 +46,9 @@ pub(crate) async fn run(config: ClusterConfig, name: &str, head: SocketAddr) -> 
         boot: rand::random(),
         address: process.address,
         class: facts.class(),
-        capacity: config.capacity(node, &facts, type_names()),
+        capacity: config.capacity(node, &facts, &super::gpus::find(), type_names()),
     };
+    let gpus = hello.capacity.gpus.clone();
     let mut orders = process
         .join(head, PeerRole::Node(hello), &build_id())
         .await?;
@@ -70,6 +71,7 @@ pub(crate) async fn run(config: ClusterConfig, name: &str, head: SocketAddr) -> 
         process,
         shared,
         shield: node.shield,
+        gpus,
         facts,
         slots: HashMap::new(),
         workers,
@@ -116,6 +118,7 @@ struct Daemon {
     process: Arc<Process>,
     shared: Vec<u32>,
     shield: bool,
+    gpus: Vec<Gpu>,
     facts: MachineFacts,
     slots: HashMap<(ActorId, u32), Arc<Slot>>,
     workers: Workers,
@@ -219,6 +222,10 @@ impl Daemon {
     }
 
     async fn bring_to_life(&mut self, order: StartOrder) -> Result<Born, String> {
+        let missing = |index: &&u32| !self.gpus.iter().any(|gpu| gpu.index == **index);
+        if let Some(index) = order.gpus.iter().find(missing) {
+            return Err(format!("this node has no GPU {index}"));
+        }
         let slot = if order.held.is_empty() {
             None
         } else {
@@ -243,6 +250,7 @@ impl Daemon {
             life = order.incarnation,
             held = ?order.held,
             process = order.process,
+            gpus = ?order.gpus,
             "starting an actor"
         );
         let log = self.logs.begin(order.actor, order.incarnation);
@@ -255,6 +263,7 @@ impl Daemon {
             incarnation: order.incarnation,
             node: self.name.clone(),
             class: self.facts.class(),
+            gpus: order.gpus.clone(),
             slot,
         };
         let vitals = Vitals::here();

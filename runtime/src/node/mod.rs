@@ -1,6 +1,7 @@
 //! One machine of the cluster: what it has, and what runs on it.
 
 mod daemon;
+pub mod gpus;
 pub mod resources;
 mod worker;
 

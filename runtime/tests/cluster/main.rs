@@ -3,6 +3,7 @@
 
 mod config;
 mod deaths;
+mod groups;
 mod head;
 mod membership;
 mod placement;

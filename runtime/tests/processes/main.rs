@@ -10,6 +10,7 @@ mod link;
 mod lives;
 mod messages;
 mod network;
+mod placement;
 mod tester;
 
 use std::process::{Command, ExitCode};
@@ -20,9 +21,15 @@ const CASE: &str = "COREHOLD_TEST_CASE";
 
 /// The cases of every subject.
 fn all() -> impl Iterator<Item = &'static (&'static str, fn())> {
-    [cases::ALL, lives::ALL, messages::CASES, network::CASES]
-        .into_iter()
-        .flatten()
+    [
+        cases::ALL,
+        lives::ALL,
+        messages::CASES,
+        network::CASES,
+        placement::ALL,
+    ]
+    .into_iter()
+    .flatten()
 }
 
 fn main() -> ExitCode {

@@ -59,6 +59,7 @@ pub(super) fn check<S: AsRef<str>>(job: &Job, path: &Path, problems: &[S]) -> Re
             0.0,
             65_536.0,
         )?;
+        c.within(&format!("placement.{actor}.gpus"), place.gpus, 0.0, 1_024.0)?;
     }
     c.that(
         p.benchmark.hold_cores >= 1,

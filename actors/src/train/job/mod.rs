@@ -5,6 +5,7 @@
 
 mod check;
 mod error;
+mod label;
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -12,6 +13,7 @@ use std::path::{Path, PathBuf};
 use serde::{Deserialize, Serialize};
 
 pub use error::JobError;
+pub use label::LabelWish;
 
 /// A job as read from its file, checked: every value is in its range.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -322,9 +324,10 @@ pub struct Placement {
 impl Default for Placement {
     fn default() -> Self {
         let on = |role: &str, cpus, hold_cores| Place {
-            labels: BTreeMap::from([("role".to_owned(), role.to_owned())]),
+            labels: BTreeMap::from([("role".to_owned(), LabelWish::Is(role.to_owned()))]),
             cpus,
             hold_cores,
+            gpus: 0.0,
         };
         Self {
             rollout: on("train", 0.5, 0),
@@ -339,12 +342,14 @@ impl Default for Placement {
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct Place {
-    /// Labels that the node must have.
-    pub labels: BTreeMap<String, String>,
+    /// What the node's labels must be.
+    pub labels: BTreeMap<String, LabelWish>,
     /// Shared CPUs it counts for.
     pub cpus: f64,
     /// Whole cores it holds.
     pub hold_cores: u32,
+    /// GPUs: so many whole ones, or a fraction of one.
+    pub gpus: f64,
 }
 
 impl Job {

@@ -72,11 +72,12 @@ impl Crew {
 }
 
 fn placed<A: RemoteActor>(mut spawn: Spawn<A>, place: &Place) -> Spawn<A> {
-    for (key, value) in &place.labels {
-        spawn = spawn.label(key, value);
+    for (key, wish) in &place.labels {
+        spawn = spawn.label_where(key, wish.test());
     }
     spawn
         .cpus(place.cpus)
+        .gpus(place.gpus)
         .hold_cores(place.hold_cores)
         .restart(Restart::on_failure(RESTARTS))
 }

@@ -1,12 +1,14 @@
 //! The steps of an actor's life.
 
-use std::time::Duration;
+use std::hash::{DefaultHasher, Hash as _, Hasher as _};
 
 use super::record::{ActorRecord, ActorState, SpawnRequest};
-use super::{ActorAction, Directory, Entry, SpawnRefused, StartOrder, Step};
+use super::{
+    ActorAction, Directory, Entry, Refused, Retry, SpawnRefused, StartOrder, Step, Subject,
+};
 use crate::cluster::death::{DeathRecord, LastWords};
 use crate::cluster::ids::{ActorId, NodeId, Owner};
-use crate::cluster::placement::Unplaceable;
+use crate::cluster::placement::{Reservation, Unplaceable};
 use crate::cluster::supervision::{DeathCause, Fate, Supervisor};
 
 impl Directory {
@@ -79,12 +81,18 @@ impl Directory {
         }
     }
 
-    fn insert(&mut self, request: SpawnRequest, step: &Step<'_>) {
+    fn insert(&mut self, request: SpawnRequest, step: &mut Step<'_>) {
         let actor = request.actor;
         if let Some(name) = &request.name {
             self.names.insert(name.clone(), actor);
         }
+        step.placement.introduce(actor, request.name.as_deref());
         self.owned.entry(request.owner).or_default().insert(actor);
+        if let Some(bundle) = request.demand.bundle {
+            self.in_group.entry(bundle.group).or_default().insert(actor);
+        }
+        let mut class = DefaultHasher::new();
+        request.demand.hash(&mut class);
         let supervisor = Supervisor::new(request.restart, self.limits.backoff).on(request.terms);
         // Never seen: `place` decides at once.
         let state = ActorState::Restarting {
@@ -107,54 +115,86 @@ impl Directory {
                 supervisor,
                 timer: None,
                 order: 0,
+                class: class.finish(),
             },
         );
     }
 
     /// Finds a place for an actor that has none: then it starts, else it pends or dies.
     pub(super) fn place(&mut self, actor: ActorId, step: &mut Step<'_>) {
-        let Some(entry) = self.actors.get_mut(&actor) else {
+        let Some(entry) = self.actors.get(&actor) else {
             return;
         };
-        let spawn = &entry.record.spawn;
-        match step.placement.reserve(actor, &spawn.demand) {
-            Ok(place) => {
-                entry.record.incarnation += 1;
-                step.actions
-                    .push(ActorAction::Start(StartOrder::of(&entry.record, &place)));
-                self.on_node.entry(place.node).or_default().insert(actor);
-                let state = ActorState::Starting {
-                    node: place.node,
-                    since: step.now,
-                };
-                self.enter(
-                    actor,
-                    state,
-                    Some(step.now + self.limits.start_within),
-                    step,
-                );
-            }
+        match step.placement.reserve(actor, &entry.record.spawn.demand) {
+            Ok(place) => self.begin_life(actor, &place, step),
             Err(why) => self.pend(actor, why, step),
         }
     }
 
-    fn pend(&mut self, actor: ActorId, why: Unplaceable, step: &mut Step<'_>) {
+    /// Tries an actor that pends once more. One that asks for what another was refused is not tried.
+    pub(super) fn place_again(
+        &mut self,
+        actor: ActorId,
+        retry: Retry,
+        refused: &mut Refused,
+        step: &mut Step<'_>,
+    ) {
+        let Some(entry) = self.actors.get(&actor) else {
+            return;
+        };
+        let demand = &entry.record.spawn.demand;
+        let alike = step.placement.treats_alike(actor, demand);
+        if alike
+            && let Some((other, why)) = refused.get(&entry.class)
+            && other == demand
+        {
+            if let Some(why) = why.clone() {
+                self.pend(actor, why, step);
+            }
+            return;
+        }
+        if let Some(place) = step.placement.try_reserve(actor, demand) {
+            self.begin_life(actor, &place, step);
+            return;
+        }
+        let changed = retry == Retry::Changed;
+        let why = changed.then(|| step.placement.explain(Some(actor), demand));
+        if alike {
+            refused.insert(entry.class, (demand.clone(), why.clone()));
+        }
+        if let Some(why) = why {
+            self.pend(actor, why, step);
+        }
+    }
+
+    fn begin_life(&mut self, actor: ActorId, place: &Reservation, step: &mut Step<'_>) {
         let Some(entry) = self.actors.get_mut(&actor) else {
+            return;
+        };
+        entry.record.incarnation += 1;
+        step.actions
+            .push(ActorAction::Start(StartOrder::of(&entry.record, place)));
+        self.on_node.entry(place.node).or_default().insert(actor);
+        let state = ActorState::Starting {
+            node: place.node,
+            since: step.now,
+        };
+        let deadline = Some(step.now + self.limits.start_within);
+        self.enter(actor, state, deadline, step);
+        if self.pending_near > 0 {
+            self.retry = self.retry.max(Retry::Freed);
+        }
+    }
+
+    fn pend(&mut self, actor: ActorId, why: Unplaceable, step: &mut Step<'_>) {
+        let Some(entry) = self.actors.get(&actor) else {
             return;
         };
         let (since, news) = match &entry.record.state {
             ActorState::Pending { since, why: before } => (*since, *before != why),
             _ => (step.now, true),
         };
-        let patience = match (why.infeasible, self.nodes_missing) {
-            (true, false) => Duration::ZERO,
-            (true, true) => self.limits.await_nodes,
-            (false, _) => entry
-                .record
-                .spawn
-                .place_within
-                .unwrap_or(self.limits.place_within),
-        };
+        let patience = self.patience(&why, entry.record.spawn.place_within);
         let deadline = since.saturating_add(patience);
         if deadline <= step.now {
             self.bury_lifeless(actor, DeathCause::Unplaceable(why.to_string()), step);
@@ -166,7 +206,7 @@ impl Directory {
                 step,
             );
         } else {
-            self.set_timer(actor, Some(deadline));
+            self.set_timer(Subject::Actor(actor), Some(deadline));
         }
     }
 
@@ -271,7 +311,7 @@ impl Directory {
             on_node.remove(&actor);
         }
         step.placement.release(actor);
-        self.retry = true;
+        self.retry = self.retry.max(Retry::Freed);
         match fate {
             Fate::Restart { at, attempt } => {
                 // What it owned was its life's, not its own: the next one begins anew.
@@ -447,6 +487,18 @@ impl Directory {
         };
         if let Some(name) = &record.spawn.name {
             self.names.remove(name);
+        }
+        step.placement.forget(actor);
+        if let Some(bundle) = record.spawn.demand.bundle
+            && let Some(inside) = self.in_group.get_mut(&bundle.group)
+        {
+            inside.remove(&actor);
+            if inside.is_empty() {
+                self.in_group.remove(&bundle.group);
+            }
+        }
+        if self.pending_near > 0 {
+            self.retry = Retry::Changed;
         }
         let owner = record.spawn.owner;
         if let Some(owned) = self.owned.get_mut(&owner) {

@@ -24,7 +24,7 @@ use super::{
 use crate::build_id::build_id;
 use crate::control::{FromHead, Location, PeerRole, Response, ToHead};
 use crate::error::{Error, Result};
-use crate::ids::{ActorId, NodeId};
+use crate::ids::{ActorId, GroupId, NodeId};
 use crate::process::{Knock, Process};
 use crate::wire::{Identity, PROTOCOL};
 
@@ -73,6 +73,7 @@ pub(crate) async fn run(
         next_peer: 0,
         workers: HashMap::new(),
         waiting: HashMap::new(),
+        groups_waiting: HashMap::new(),
         awaited: names,
         ready: Some(Box::new(ready)),
         ending: None,
@@ -104,6 +105,8 @@ struct Head<'a> {
     workers: HashMap<NodeId, HashMap<ActorId, SocketAddr>>,
     /// Who waits to hear what becomes of an actor.
     waiting: HashMap<ActorId, Vec<Waiter>>,
+    /// Who waits to hear that a placement group is reserved.
+    groups_waiting: HashMap<GroupId, Vec<(PeerId, u64)>>,
     /// Nodes of the file that have not joined for the first time.
     awaited: BTreeSet<String>,
     ready: Option<Ready<'a>>,
@@ -302,6 +305,10 @@ impl Head<'_> {
             waiting.retain(|waiter| waiter.peer != id);
         }
         self.waiting.retain(|_, waiting| !waiting.is_empty());
+        for waiting in self.groups_waiting.values_mut() {
+            waiting.retain(|(peer, _)| *peer != id);
+        }
+        self.groups_waiting.retain(|_, waiting| !waiting.is_empty());
         match peer.role {
             PeerRole::Node(_) => {
                 if let Some(node) = peer.node {
@@ -377,6 +384,9 @@ impl Head<'_> {
                     incarnation,
                     state,
                 }) => self.answer_waiting(actor, incarnation, &state),
+                HeadAction::Actor(ActorAction::Group { group, state }) => {
+                    self.answer_group(group, &state);
+                }
                 HeadAction::Actor(ActorAction::SpawnRefused { actor, why }) => {
                     self.refuse_waiting(actor, &why.to_string());
                 }

@@ -2,10 +2,10 @@
 
 use super::peers::PeerId;
 use super::{Head, HeadEvent};
-use crate::cluster::{ActorEvent, ActorState, Owner};
+use crate::cluster::{ActorEvent, ActorState, GroupState, Owner};
 use crate::control::{FromHead, PeerRole, Request, Response};
-use crate::ids::ActorId;
-use crate::observe::Status;
+use crate::ids::{ActorId, GroupId};
+use crate::observe::{Status, Why};
 
 // What the head keeps of one actor's state, in bytes.
 const MAX_SAVED: usize = 1 << 20;
@@ -65,14 +65,25 @@ impl Head<'_> {
             } => self.save(actor, incarnation, args),
             Request::Find { name, type_name } => self.find(&name, &type_name),
             Request::Stop { actor } => {
-                let by = match self.peers.get(&peer).map(|p| &p.role) {
-                    Some(PeerRole::Driver { name, .. }) => format!("driver {name}"),
-                    Some(PeerRole::Node(hello)) => format!("an actor on {}", hello.name),
-                    Some(PeerRole::Worker { node, .. }) => format!("an actor on {node}"),
-                    _ => "an operator".to_owned(),
-                };
+                let by = self.who(peer);
                 self.handle(HeadEvent::Actor(ActorEvent::Stop { actor, by }));
                 Ok(Response::Done)
+            }
+            Request::Reserve(request) => {
+                self.groups_waiting
+                    .entry(request.group)
+                    .or_default()
+                    .push((peer, number));
+                self.handle(HeadEvent::Actor(ActorEvent::ReserveGroup(*request)));
+                return;
+            }
+            Request::EndGroup { group } => {
+                let by = self.who(peer);
+                self.handle(HeadEvent::Actor(ActorEvent::EndGroup { group, by }));
+                Ok(Response::Done)
+            }
+            Request::Why { which } => {
+                Why::of(&self.state, &which, self.now()).map(|why| Response::Why(Box::new(why)))
             }
             Request::Status => Ok(Response::Status(Box::new(Status::of(
                 &self.name,
@@ -120,6 +131,29 @@ impl Head<'_> {
         self.act(actions);
         let over = format!("life {incarnation} of actor {actor} is over: nothing is saved for it");
         taken.then_some(Response::Done).ok_or(over)
+    }
+
+    /// Who a peer is, as a reason for what it orders.
+    fn who(&self, peer: PeerId) -> String {
+        match self.peers.get(&peer).map(|p| &p.role) {
+            Some(PeerRole::Driver { name, .. }) => format!("driver {name}"),
+            Some(PeerRole::Node(hello)) => format!("an actor on {}", hello.name),
+            Some(PeerRole::Worker { node, .. }) => format!("an actor on {node}"),
+            _ => "an operator".to_owned(),
+        }
+    }
+
+    /// A placement group's state has changed: answers who waits for it.
+    pub(super) fn answer_group(&mut self, group: GroupId, state: &GroupState) {
+        let answer = match state {
+            GroupState::Pending { .. } => return,
+            GroupState::Reserved { .. } => Ok(Response::Done),
+            GroupState::Ended { cause } => Err(cause.to_string()),
+        };
+        for (peer, number) in self.groups_waiting.remove(&group).unwrap_or_default() {
+            let response = answer.clone();
+            self.tell(peer, FromHead::Response { number, response });
+        }
     }
 
     /// Answers now if it can be, else when the actor's state allows.
