@@ -130,7 +130,9 @@ impl Learner {
         let mut rows = Vec::new();
         let mut entropy = 0.0;
         for (index, group) in groups.iter().enumerate() {
-            if result.zero_spread[index] {
+            // Without an entropy bonus such a group teaches nothing. With one it does: a policy that writes one
+            // kernel only has no other groups, and would never leave it.
+            if result.zero_spread[index] && self.config.entropy_coefficient == 0.0 {
                 stats.dropped_groups += 1;
                 continue;
             }

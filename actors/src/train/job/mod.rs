@@ -215,9 +215,9 @@ impl Default for Grpo {
             replay: 1,
             lr: 1.5e-4,
             kl: 0.02,
-            entropy_bonus: 0.08,
-            entropy_bonus_last: 0.01,
-            advantage_eps: 0.1,
+            entropy_bonus: 0.1,
+            entropy_bonus_last: 0.05,
+            advantage_eps: 0.2,
             clip_low: 0.2,
             clip_high: 0.28,
             epochs: 2,
@@ -299,7 +299,7 @@ pub struct Benchmark {
 impl Default for Benchmark {
     fn default() -> Self {
         Self {
-            budget_ms: 30.0,
+            budget_ms: 15.0,
             final_budget_ms: 300.0,
             again_above: 2.0,
             final_rounds: 7,
