@@ -64,6 +64,7 @@ pub(crate) async fn run(config: ClusterConfig, name: &str, head: SocketAddr) -> 
         class: facts.class(),
         head,
         listen: SocketAddr::new(node.listen.ip(), 0),
+        has_gpus: !gpus.is_empty(),
     });
     let logs = StateDir::of(&config).actor_logs();
     let mut daemon = Daemon {

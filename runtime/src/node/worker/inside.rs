@@ -54,6 +54,7 @@ pub(crate) async fn run(config: ClusterConfig, vitals: RawFd) -> Result<()> {
             incarnation,
             node,
             class,
+            gpus: order.gpus.clone(),
             slot: None,
         };
         let host = &process.host;

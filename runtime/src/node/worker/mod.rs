@@ -61,6 +61,7 @@ pub(super) struct Common {
     pub class: String,
     pub head: SocketAddr,
     pub listen: SocketAddr,
+    pub has_gpus: bool,
 }
 
 /// The workers of a node.
@@ -96,8 +97,13 @@ impl Workers {
         log: Arc<ActorLog>,
     ) -> Result<(), String> {
         let (actor, incarnation) = (order.actor, order.incarnation);
-        let spawned = process::spawn(&self.common.config, &order, slot.as_deref())
-            .map_err(|e| format!("its worker process cannot be started: {e}"))?;
+        let spawned = process::spawn(
+            &self.common.config,
+            &order,
+            slot.as_deref(),
+            self.common.has_gpus,
+        )
+        .map_err(|e| format!("its worker process cannot be started: {e}"))?;
         let (words, outbox) = mpsc::channel(WAITING);
         let commission = Commission {
             node: self.common.node.clone(),

@@ -13,6 +13,7 @@ use tokio::process::{Child, Command};
 use crate::actor::Vitals;
 use crate::cluster::{DeathCause, StartOrder};
 use crate::isolate::{CgroupRoots, Enclosure, MemoryLimit, Place, Slot};
+use crate::node::gpus;
 
 /// A worker's process that runs.
 pub(super) struct Spawned {
@@ -29,6 +30,7 @@ pub(super) fn spawn(
     config: &Path,
     order: &StartOrder,
     slot: Option<&Slot>,
+    node_has_gpus: bool,
 ) -> std::io::Result<Spawned> {
     let cgroups = std::io::Error::other::<crate::isolate::IsolateError>;
     let mut enclosure = match slot {
@@ -50,6 +52,7 @@ pub(super) fn spawn(
         .arg("--corehold-role=worker")
         .arg(format!("--corehold-cluster={}", config.display()))
         .arg(format!("--corehold-vitals={}", page.as_raw_fd()))
+        .envs(gpus::environment(&order.gpus, node_has_gpus))
         .stdin(Stdio::from(theirs))
         .stdout(Stdio::piped())
         .stderr(Stdio::piped())
