@@ -4,9 +4,11 @@
 
 use proc_macro::TokenStream;
 use quote::quote;
-use syn::spanned::Spanned as _;
 use syn::parse::{Parse, ParseStream};
-use syn::{Error, GenericArgument, Ident, ItemFn, ItemImpl, LitInt, PathArguments, Result, Token, Type};
+use syn::spanned::Spanned as _;
+use syn::{
+    Error, GenericArgument, Ident, ItemFn, ItemImpl, LitInt, PathArguments, Result, Token, Type,
+};
 
 /// On `impl Actor for A`: `A` can be spawned on a cluster. `A` must be `Serialize` and `Deserialize`: its value
 /// travels to the node and begins each of its lives.
@@ -18,9 +20,9 @@ pub fn actor(args: TokenStream, item: TokenStream) -> TokenStream {
     expand(args, item, |args: ActorArgs, item: ItemImpl| {
         let actor = implementor(&item, "Actor", "#[corehold::actor]")?;
         let name = type_name(actor)?;
-        let concurrency = args.concurrency.map(|n| {
-            quote!(const CONCURRENCY: usize = #n;)
-        });
+        let concurrency = args
+            .concurrency
+            .map(|n| quote!(const CONCURRENCY: usize = #n;));
         Ok(quote! {
             #item
 
@@ -114,11 +116,18 @@ impl Parse for ActorArgs {
             if key != "concurrency" {
                 return Err(Error::new(key.span(), KNOWN));
             }
-            input.parse::<Token![=]>().map_err(|e| Error::new(e.span(), KNOWN))?;
+            input
+                .parse::<Token![=]>()
+                .map_err(|e| Error::new(e.span(), KNOWN))?;
             let n: LitInt = input.parse().map_err(|e| Error::new(e.span(), KNOWN))?;
             match n.base10_parse() {
                 Ok(value @ 1..=10_000) => args.concurrency = Some(value),
-                _ => return Err(Error::new(n.span(), "a concurrency is from 1 to 10000; leave it out for one handler at a time")),
+                _ => {
+                    return Err(Error::new(
+                        n.span(),
+                        "a concurrency is from 1 to 10000; leave it out for one handler at a time",
+                    ));
+                }
             }
             if !input.is_empty() {
                 input.parse::<Token![,]>()?;
@@ -128,7 +137,8 @@ impl Parse for ActorArgs {
     }
 }
 
-const KNOWN: &str = "#[corehold::actor] takes `concurrency = N` (async handlers at work at once) and nothing else";
+const KNOWN: &str =
+    "#[corehold::actor] takes `concurrency = N` (async handlers at work at once) and nothing else";
 
 fn expand<A: Parse, T: Parse>(
     args: TokenStream,

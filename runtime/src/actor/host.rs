@@ -29,7 +29,7 @@ pub struct ActorEnv {
     pub node: String,
     /// The node's class: CPU model and cores. Measurements compare within one class.
     pub class: String,
-    /// The cores that it holds, if it asked for any.
+    /// The cores that it holds, if it asked for any. `None` in a worker process, which runs on them as a whole.
     pub slot: Option<Arc<Slot>>,
 }
 
@@ -69,7 +69,7 @@ pub(crate) struct Birth {
 impl Birth {
     /// Two futures that belong to the actor's context: one empties its mailbox and ends it when told to; the other only
     /// keeps the guard, which is dropped with the context, also when a handler panics, and so always speaks.
-    pub(crate) fn attach<A: RemoteActor>(self, ctx: &mut Context<A>) -> Mailbox<A> {
+    pub(super) fn attach<A: RemoteActor>(self, ctx: &mut Context<A>) -> Mailbox<A> {
         let Birth { stop, guard } = self;
         let (mailbox, inbox) = Mailbox::new(stop, guard.vitals.clone());
         ctx.spawn(inbox);
