@@ -61,7 +61,7 @@ pub mod observe;
 mod process;
 pub mod wire;
 
-pub use actor::{AskError, Fate, Handle, current, save};
+pub use actor::{AskError, Fate, Handle, Replies, ReplyStream, current, save};
 pub use build_id::{build_id, declare_build_id};
 pub use cluster::client::Cluster;
 pub use cluster::death::{DeathRecord, LastWords};

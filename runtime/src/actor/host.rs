@@ -7,8 +7,9 @@ use std::panic::AssertUnwindSafe;
 use std::sync::{Arc, Mutex, Once};
 
 use actix::{AsyncContext as _, Context};
-use tokio::sync::{OwnedSemaphorePermit, Semaphore, mpsc, oneshot, watch};
+use tokio::sync::{mpsc, oneshot, watch};
 
+use super::gate::Gate;
 use super::mailbox::Mailbox;
 use super::registry::{self, ActorType, RemoteActor};
 use super::spawn::Args;
@@ -121,26 +122,13 @@ pub(crate) struct Hosted {
     pub mailbox: Box<dyn Any + Send + Sync>,
     pub incarnation: u32,
     death: watch::Receiver<Option<String>>,
-    permits: Arc<Semaphore>,
+    /// The room in its mailbox.
+    pub gate: Arc<Gate>,
     stop: Mutex<Option<oneshot::Sender<()>>>,
     arbiter: actix_rt::ArbiterHandle,
 }
 
 impl Hosted {
-    /// Waits for room in the mailbox: where senders feel the actor's pace.
-    pub(crate) async fn admit(&self) -> OwnedSemaphorePermit {
-        self.permits
-            .clone()
-            .acquire_owned()
-            .await
-            .expect("the semaphore is never closed")
-    }
-
-    /// Room in the mailbox, if there is any now.
-    pub(crate) fn try_admit(&self) -> Option<OwnedSemaphorePermit> {
-        self.permits.clone().try_acquire_owned().ok()
-    }
-
     /// Where the cause of death is told.
     pub(crate) fn death(&self) -> watch::Receiver<Option<String>> {
         self.death.clone()
@@ -248,7 +236,7 @@ impl Host {
             mailbox,
             incarnation,
             death,
-            permits: Arc::new(Semaphore::new(capacity)),
+            gate: Gate::new(capacity),
             stop: Mutex::new(Some(stop)),
             arbiter: arbiter.handle(),
         });
