@@ -61,7 +61,9 @@ pub mod observe;
 mod process;
 pub mod wire;
 
-pub use actor::{AskError, Bundle, Fate, Handle, PlacementGroup, current, save};
+pub use actor::{
+    AskError, Bundle, Fate, Handle, PlacementGroup, Replies, ReplyStream, current, save,
+};
 pub use build_id::{build_id, declare_build_id};
 pub use cluster::affinity::{Affinity, AffinityTo};
 pub use cluster::client::Cluster;

@@ -6,6 +6,7 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use futures_util::future::LocalBoxFuture;
+use serde::Serialize;
 
 use super::error::AskError;
 use super::lane::Message;
@@ -141,10 +142,10 @@ where
     }
 }
 
-fn message<A, M>(actor: ActorId, message: &M) -> Result<Message, AskError>
+pub(super) fn message<A, M>(actor: ActorId, message: &M) -> Result<Message, AskError>
 where
     A: Accepts<M>,
-    M: RemoteMessage,
+    M: actix::Message + Serialize,
 {
     let payload = encode(message).map_err(|e| AskError::Codec(e.to_string()))?;
     Ok(Message {

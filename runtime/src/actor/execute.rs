@@ -2,17 +2,20 @@
 
 use std::any::Any;
 use std::pin::Pin;
-use std::task::Poll;
+use std::task::{Poll, ready};
 
 use actix::dev::MessageResponse as _;
 use actix::fut::ActorFuture;
 use actix::{AsyncContext as _, Context, Handler, Message, ResponseActFuture, ResponseFuture};
-use futures_util::future::{AbortRegistration, Abortable, Pending, pending};
-use tokio::sync::{OwnedSemaphorePermit, oneshot};
+use futures_util::StreamExt as _;
+use futures_util::future::{AbortRegistration, Abortable, LocalBoxFuture, Pending, pending};
+use tokio::sync::{mpsc, oneshot};
 use tokio::time::Instant;
 
+use super::gate::Permit;
 use super::mailbox::Job;
 use super::registry::RemoteActor;
+use super::replies::Replies;
 use super::turns::{Running, Turn};
 
 /// Where an answer goes. Dropped without [`give`](Self::give), it tells the sender that there will be none, and
@@ -20,18 +23,24 @@ use super::turns::{Running, Turn};
 pub(super) trait Answer<R>: Send + Unpin + 'static {
     /// The handler begins now.
     fn begin(&mut self);
-    /// It has replied.
-    fn give(self, reply: R);
+    /// It has replied. What is left to do for that (the rest of a stream) belongs to the handling of the message.
+    fn give(self, reply: R) -> Option<Rest>;
     /// It was not begun, because the message's deadline had passed.
     fn expire(self);
 }
+
+/// What is left of an answer, to be polled on the actor's thread.
+pub(super) type Rest = LocalBoxFuture<'static, ()>;
 
 /// The answer to a message that wants none.
 pub(super) struct NoAnswer;
 
 impl<R> Answer<R> for NoAnswer {
     fn begin(&mut self) {}
-    fn give(self, _: R) {}
+    fn give(self, _: R) -> Option<Rest> {
+        None
+    }
+
     fn expire(self) {}
 }
 
@@ -72,8 +81,9 @@ impl<R: Send + 'static> Answer<R> for LocalAnswer<R> {
         self.begun = true;
     }
 
-    fn give(mut self, reply: R) {
+    fn give(mut self, reply: R) -> Option<Rest> {
         self.say(Ok(reply));
+        None
     }
 
     fn expire(mut self) {
@@ -93,10 +103,64 @@ impl<R> Drop for LocalAnswer<R> {
     }
 }
 
+/// To an asker in this process that wants many replies.
+pub(super) struct LocalStream<T> {
+    to: Option<mpsc::Sender<Result<Option<T>, Unanswered>>>,
+    begun: bool,
+}
+
+impl<T: Send + 'static> LocalStream<T> {
+    /// The asker takes at most `credit` replies that it has not looked at.
+    pub(super) fn new(credit: u32) -> (Self, mpsc::Receiver<Result<Option<T>, Unanswered>>) {
+        // One more, for the word of the end.
+        let (to, replies) = mpsc::channel(credit as usize + 1);
+        let to = Some(to);
+        (Self { to, begun: false }, replies)
+    }
+}
+
+impl<T: Send + 'static> Answer<Replies<T>> for LocalStream<T> {
+    fn begin(&mut self) {
+        self.begun = true;
+    }
+
+    fn give(mut self, mut replies: Replies<T>) -> Option<Rest> {
+        Some(Box::pin(async move {
+            loop {
+                let Some(to) = &self.to else { return };
+                // Room first: nothing is made that nobody takes.
+                let Ok(room) = to.reserve().await else { return };
+                match replies.next().await {
+                    Some(reply) => room.send(Ok(Some(reply))),
+                    None => {
+                        room.send(Ok(None));
+                        self.to = None;
+                    }
+                }
+            }
+        }))
+    }
+
+    fn expire(self) {}
+}
+
+impl<T> Drop for LocalStream<T> {
+    fn drop(&mut self) {
+        if let Some(to) = self.to.take() {
+            let why = match self.begun {
+                true => Unanswered::Begun,
+                false => Unanswered::Unread,
+            };
+            // Where it is full, the asker sees that it is closed.
+            let _ = to.try_send(Err(why));
+        }
+    }
+}
+
 /// What travels with a message into the mailbox.
 pub(super) struct Terms {
     /// Room in the mailbox, held until the handler is done.
-    pub permit: OwnedSemaphorePermit,
+    pub permit: Permit,
     /// When nobody waits for the answer any more.
     pub deadline: Option<Instant>,
     /// Ends the handler's future.
@@ -114,7 +178,7 @@ impl Terms {
 pub(super) fn job<A, M, W>(message: M, answer: W, terms: Terms) -> Job<A>
 where
     A: RemoteActor + Handler<M, Result: 'static>,
-    M: Message<Result: Send> + Send + 'static,
+    M: Message + Send + 'static,
     W: Answer<M::Result>,
 {
     Box::new(move |actor, ctx, running| {
@@ -145,18 +209,19 @@ pub(super) fn execute<A, M, W>(
     // actix spawns the futures that handlers return where nothing can end them; so they are taken out first.
     let any: &mut dyn Any = &mut response;
     if let Some(future) = any.downcast_mut::<Option<ResponseFuture<M::Result>>>() {
-        let future = Abortable::new(future.take().expect("just put there"), abort);
-        running.push(Box::pin(async move {
-            if let Ok(reply) = future.await {
-                answer.give(reply);
+        let future = future.take().expect("just put there");
+        let handled = async move {
+            if let Some(rest) = answer.give(future.await) {
+                rest.await;
             }
-            drop((permit, turn));
-        }));
+        };
+        run(running, handled, abort, (permit, turn));
         return;
     }
     if let Some(future) = any.downcast_mut::<Option<ResponseActFuture<A, M::Result>>>() {
         ctx.spawn(ActHandler {
             future: future.take().expect("just put there"),
+            rest: None,
             aborted: Abortable::new(pending(), abort),
             answer: Some(answer),
             _held: (permit, turn),
@@ -167,27 +232,47 @@ pub(super) fn execute<A, M, W>(
     let response = response.take().expect("not taken above");
     response.handle(ctx, Some(to));
     match reply.try_recv() {
-        Ok(reply) => answer.give(reply),
+        Ok(reply) => {
+            if let Some(rest) = answer.give(reply) {
+                run(running, rest, abort, (permit, turn));
+            }
+        }
         // A response type that answers later, in a way of its own.
         Err(oneshot::error::TryRecvError::Empty) => {
-            let reply = Abortable::new(reply, abort);
-            running.push(Box::pin(async move {
-                if let Ok(Ok(reply)) = reply.await {
-                    answer.give(reply);
+            let handled = async move {
+                if let Ok(reply) = reply.await
+                    && let Some(rest) = answer.give(reply)
+                {
+                    rest.await;
                 }
-                drop((permit, turn));
-            }));
+            };
+            run(running, handled, abort, (permit, turn));
         }
         Err(oneshot::error::TryRecvError::Closed) => drop(answer),
     }
 }
 
+fn run(
+    running: &mut Running,
+    handled: impl Future<Output = ()> + 'static,
+    abort: AbortRegistration,
+    held: (Permit, Turn),
+) {
+    let handled = Abortable::new(handled, abort);
+    running.push(Box::pin(async move {
+        let _ = handled.await;
+        drop(held);
+    }));
+}
+
 /// The future of a handler that borrows its actor while it runs.
 struct ActHandler<A: RemoteActor, R, W> {
     future: ResponseActFuture<A, R>,
+    /// After the future's end.
+    rest: Option<Rest>,
     aborted: Abortable<Pending<()>>,
     answer: Option<W>,
-    _held: (OwnedSemaphorePermit, Turn),
+    _held: (Permit, Turn),
 }
 
 impl<A: RemoteActor, R, W: Answer<R> + Unpin> ActorFuture<A> for ActHandler<A, R, W> {
@@ -202,12 +287,13 @@ impl<A: RemoteActor, R, W: Answer<R> + Unpin> ActorFuture<A> for ActHandler<A, R
         if Pin::new(&mut self.aborted).poll(task).is_ready() {
             return Poll::Ready(());
         }
-        let Poll::Ready(reply) = self.future.as_mut().poll(actor, ctx, task) else {
-            return Poll::Pending;
-        };
-        if let Some(answer) = self.answer.take() {
-            answer.give(reply);
+        if self.answer.is_some() {
+            let reply = ready!(self.future.as_mut().poll(actor, ctx, task));
+            self.rest = self.answer.take().and_then(|answer| answer.give(reply));
         }
-        Poll::Ready(())
+        match &mut self.rest {
+            Some(rest) => rest.as_mut().poll(task),
+            None => Poll::Ready(()),
+        }
     }
 }

@@ -7,6 +7,7 @@ use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
 use super::ask::{Ask, Tell};
 use super::registry::{Accepts, RemoteActor, RemoteMessage};
+use super::stream::{ReplyStream, StreamMessage};
 use crate::cluster::{AffinityTo, DeathRecord};
 use crate::control::{Request, Response};
 use crate::error::Error;
@@ -68,6 +69,19 @@ impl<A: RemoteActor> Handle<A> {
         M: RemoteMessage,
     {
         Tell::new(self.id, message)
+    }
+
+    /// Sends `message` at once and gives the stream of its replies: `let mut replies = handle.stream(m);`,
+    /// `while let Some(reply) = replies.next().await { reply? }`.
+    ///
+    /// At most 16 replies are under way that were not taken: an asker that is slow makes the handler's stream wait.
+    /// To drop the stream ends the handler's.
+    pub fn stream<M>(&self, message: M) -> ReplyStream<M::Item>
+    where
+        A: Accepts<M>,
+        M: StreamMessage,
+    {
+        ReplyStream::send::<A, M>(self.id, message)
     }
 }
 

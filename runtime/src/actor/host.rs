@@ -7,8 +7,9 @@ use std::panic::AssertUnwindSafe;
 use std::sync::{Arc, Mutex, Once};
 
 use actix::{AsyncContext as _, Context};
-use tokio::sync::{OwnedSemaphorePermit, Semaphore, mpsc, oneshot, watch};
+use tokio::sync::{mpsc, oneshot, watch};
 
+use super::gate::Gate;
 use super::mailbox::Mailbox;
 use super::registry::{self, ActorType, RemoteActor};
 use super::spawn::Args;
@@ -32,7 +33,7 @@ pub struct ActorEnv {
     /// The GPUs that are its own, by the driver's numbers; the one that it has a part of, if it asked for less
     /// than one.
     pub gpus: Vec<u32>,
-    /// The cores that it holds, if it asked for any.
+    /// The cores that it holds, if it asked for any. `None` in a worker process, which runs on them as a whole.
     pub slot: Option<Arc<Slot>>,
 }
 
@@ -72,7 +73,7 @@ pub(crate) struct Birth {
 impl Birth {
     /// Two futures that belong to the actor's context: one empties its mailbox and ends it when told to; the other only
     /// keeps the guard, which is dropped with the context, also when a handler panics, and so always speaks.
-    pub(crate) fn attach<A: RemoteActor>(self, ctx: &mut Context<A>) -> Mailbox<A> {
+    pub(super) fn attach<A: RemoteActor>(self, ctx: &mut Context<A>) -> Mailbox<A> {
         let Birth { stop, guard } = self;
         let (mailbox, inbox) = Mailbox::new(stop, guard.vitals.clone());
         ctx.spawn(inbox);
@@ -124,26 +125,13 @@ pub(crate) struct Hosted {
     pub mailbox: Box<dyn Any + Send + Sync>,
     pub incarnation: u32,
     death: watch::Receiver<Option<String>>,
-    permits: Arc<Semaphore>,
+    /// The room in its mailbox.
+    pub gate: Arc<Gate>,
     stop: Mutex<Option<oneshot::Sender<()>>>,
     arbiter: actix_rt::ArbiterHandle,
 }
 
 impl Hosted {
-    /// Waits for room in the mailbox: where senders feel the actor's pace.
-    pub(crate) async fn admit(&self) -> OwnedSemaphorePermit {
-        self.permits
-            .clone()
-            .acquire_owned()
-            .await
-            .expect("the semaphore is never closed")
-    }
-
-    /// Room in the mailbox, if there is any now.
-    pub(crate) fn try_admit(&self) -> Option<OwnedSemaphorePermit> {
-        self.permits.clone().try_acquire_owned().ok()
-    }
-
     /// Where the cause of death is told.
     pub(crate) fn death(&self) -> watch::Receiver<Option<String>> {
         self.death.clone()
@@ -251,7 +239,7 @@ impl Host {
             mailbox,
             incarnation,
             death,
-            permits: Arc::new(Semaphore::new(capacity)),
+            gate: Gate::new(capacity),
             stop: Mutex::new(Some(stop)),
             arbiter: arbiter.handle(),
         });

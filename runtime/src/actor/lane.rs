@@ -18,9 +18,10 @@ mod callee;
 mod caller;
 mod sessions;
 
-pub(crate) use callee::{Replier, serve};
+pub use callee::Replier;
+pub(crate) use callee::serve;
 pub(crate) use caller::Lanes;
-pub(super) use caller::{Kind, Message};
+pub(super) use caller::{Incoming, Kind, Message};
 pub(crate) use sessions::Sessions;
 
 use std::time::Duration;
@@ -76,6 +77,11 @@ enum Up {
         /// Whether the caller waits to hear what becomes of it.
         tell: bool,
     },
+    /// The asker of this stream has taken so many replies more.
+    Credit {
+        id: u64,
+        more: u32,
+    },
     /// In the place of a call that was taken back before it was sent.
     Void,
 }
@@ -98,6 +104,8 @@ enum Down {
         id: u64,
         result: Result<Bytes, Refusal>,
     },
+    /// One reply of a stream; its [`Down::Reply`] is its end.
+    Item { id: u64, payload: Bytes },
     /// The actor's life is over, for this cause. Whatever was begun has been answered before; nothing else was
     /// delivered.
     Gone { cause: String },

@@ -4,13 +4,16 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use futures_util::future::AbortHandle;
+use tokio::sync::{mpsc, oneshot};
 use tokio::time::Instant;
 
 use super::error::{AskError, Fate};
-use super::execute::{LocalAnswer, NoAnswer, Terms, Unanswered, job};
+use super::execute::{LocalAnswer, LocalStream, NoAnswer, Terms, Unanswered, job};
+use super::gate::Gate;
 use super::host::Hosted;
 use super::mailbox::{Mailbox, Withdraw};
 use super::registry::{Accepts, RemoteActor, RemoteMessage};
+use super::stream::{CREDIT, StreamMessage};
 use crate::process::Process;
 
 /// Asks; with a time limit, that counts from now.
@@ -30,25 +33,27 @@ where
         after: timeout.unwrap_or_default(),
         fate,
     };
-    let permit = match hosted.try_admit() {
-        Some(permit) => permit,
-        None => until(deadline, hosted.admit())
-            .await
-            .ok_or_else(|| late(Fate::NotSent))?,
-    };
     let (to, mut answer) = LocalAnswer::new();
     let (abort, registration) = AbortHandle::new_pair();
-    let terms = Terms {
-        permit,
-        deadline,
-        abort: registration,
+    let mailbox = mailbox::<A>(hosted)?.clone();
+    let ticket = mailbox.ticket();
+    let withdraw = mailbox.withdraw(ticket, abort);
+    let place = hosted.gate.enter(move |permit| {
+        let terms = Terms {
+            permit,
+            deadline,
+            abort: registration,
+        };
+        mailbox.put(ticket, job(message, to, terms));
+    });
+    let mut asked = Asked {
+        waiting: place.map(|place| (hosted.gate.clone(), place)),
+        withdraw: Some(withdraw),
     };
-    let put = mailbox::<A>(hosted)?.put(job(message, to, terms), abort);
-    let mut asked = Asked(put);
     let answered = until(deadline, &mut answer).await;
     let unanswered = match answered {
         Some(Ok(Ok(reply))) => {
-            asked.0 = None;
+            asked.withdraw = None;
             return Ok(reply);
         }
         Some(Ok(Err(why))) => why,
@@ -65,12 +70,20 @@ where
             }));
         }
     };
-    asked.0 = None;
+    asked.withdraw = None;
     match unanswered {
         Unanswered::Expired => Err(late(Fate::NotDelivered)),
-        Unanswered::Unread => Err(died(process, hosted, Fate::NotDelivered).await),
-        Unanswered::Begun => Err(died(process, hosted, Fate::MaybeExecuted).await),
+        other => Err(self::unanswered(process, hosted, other).await),
     }
+}
+
+/// Why a message has no answer.
+pub(super) async fn unanswered(process: &Process, hosted: &Hosted, why: Unanswered) -> AskError {
+    let fate = match why {
+        Unanswered::Unread | Unanswered::Expired => Fate::NotDelivered,
+        Unanswered::Begun => Fate::MaybeExecuted,
+    };
+    died(process, hosted, fate).await
 }
 
 /// Puts a message into the mailbox that wants no answer.
@@ -79,24 +92,87 @@ where
     A: Accepts<M>,
     M: RemoteMessage,
 {
-    let permit = hosted.admit().await;
     let (abort, registration) = AbortHandle::new_pair();
-    let terms = Terms {
-        permit,
-        deadline: None,
-        abort: registration,
+    let mailbox = mailbox::<A>(hosted)?.clone();
+    let ticket = mailbox.ticket();
+    let withdraw = mailbox.withdraw(ticket, abort);
+    let (entered, room) = oneshot::channel();
+    let place = hosted.gate.enter(move |permit| {
+        let terms = Terms {
+            permit,
+            deadline: None,
+            abort: registration,
+        };
+        // An actor that has just ended: as if it had ended a moment later.
+        mailbox.put(ticket, job(message, NoAnswer, terms));
+        let _ = entered.send(());
+    });
+    let Some(place) = place else {
+        return Ok(());
     };
-    // An actor that has just ended: as if it had ended a moment later.
-    let _ = mailbox::<A>(hosted)?.put(job(message, NoAnswer, terms), abort);
+    let mut told = Asked {
+        waiting: Some((hosted.gate.clone(), place)),
+        withdraw: Some(withdraw),
+    };
+    let _ = room.await;
+    told.withdraw = None;
     Ok(())
 }
 
-/// An ask whose asker waits: dropped before the answer, it is taken back.
-struct Asked(Option<Withdraw>);
+type Streamed<T> = mpsc::Receiver<Result<Option<T>, Unanswered>>;
+
+/// Sends a message that wants many replies.
+pub(super) fn stream<A, M>(
+    hosted: &Arc<Hosted>,
+    message: M,
+) -> Result<(Streamed<M::Item>, Asked), AskError>
+where
+    A: Accepts<M>,
+    M: StreamMessage,
+{
+    let (to, replies) = LocalStream::new(CREDIT);
+    let (abort, registration) = AbortHandle::new_pair();
+    let mailbox = mailbox::<A>(hosted)?.clone();
+    let ticket = mailbox.ticket();
+    let withdraw = mailbox.withdraw(ticket, abort);
+    let place = hosted.gate.enter(move |permit| {
+        let terms = Terms {
+            permit,
+            deadline: None,
+            abort: registration,
+        };
+        mailbox.put(ticket, job(message, to, terms));
+    });
+    let asked = Asked {
+        waiting: place.map(|place| (hosted.gate.clone(), place)),
+        withdraw: Some(withdraw),
+    };
+    Ok((replies, asked))
+}
+
+/// A message whose sender waits: dropped before it is through, it is taken back.
+pub(super) struct Asked {
+    waiting: Option<(Arc<Gate>, u64)>,
+    /// `None` once there is nothing to take back.
+    withdraw: Option<Withdraw>,
+}
 
 impl Asked {
+    /// There is nothing to take back any more.
+    pub(super) fn through(&mut self) {
+        self.withdraw = None;
+    }
+
+    /// True where no handler has begun, and none will.
     fn withdraw(&mut self) -> bool {
-        self.0.take().is_some_and(|withdraw| withdraw.withdraw())
+        let Some(withdraw) = self.withdraw.take() else {
+            return false;
+        };
+        let waited = self
+            .waiting
+            .take()
+            .is_some_and(|(gate, place)| gate.leave(place));
+        waited || withdraw.withdraw()
     }
 }
 

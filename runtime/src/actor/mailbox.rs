@@ -12,6 +12,7 @@
 
 use std::collections::VecDeque;
 use std::pin::Pin;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 use std::task::{Poll, Waker};
 
@@ -34,12 +35,12 @@ pub(super) struct Mailbox<A: RemoteActor> {
 
 struct Shelf<A: RemoteActor> {
     inner: Mutex<Inner<A>>,
+    next: AtomicU64,
 }
 
 struct Inner<A: RemoteActor> {
-    /// By their tickets, which count up.
+    /// With their tickets.
     jobs: VecDeque<(u64, Job<A>)>,
-    next: u64,
     closed: bool,
     waker: Option<Waker>,
 }
@@ -51,10 +52,10 @@ impl<A: RemoteActor> Mailbox<A> {
         let shelf = Arc::new(Shelf {
             inner: Mutex::new(Inner {
                 jobs: VecDeque::new(),
-                next: 0,
                 closed: false,
                 waker: None,
             }),
+            next: AtomicU64::new(0),
         });
         let inbox = Inbox {
             shelf: shelf.clone(),
@@ -65,27 +66,42 @@ impl<A: RemoteActor> Mailbox<A> {
         (Self { shelf }, inbox)
     }
 
-    /// Puts a job in; `None`, and the job is dropped, when the actor has ended. `abort` ends its handler's future.
-    pub(super) fn put(&self, job: Job<A>, abort: AbortHandle) -> Option<Withdraw> {
-        let (ticket, waker) = {
+    /// The name of a job that is to be put in.
+    pub(super) fn ticket(&self) -> u64 {
+        self.shelf.next.fetch_add(1, Ordering::Relaxed)
+    }
+
+    /// Puts a job in; dropped where the actor has ended.
+    pub(super) fn put(&self, ticket: u64, job: Job<A>) {
+        let waker = {
             let mut inner = self.shelf.lock();
             if inner.closed {
                 drop(inner);
-                return None;
+                return;
             }
-            let ticket = inner.next;
-            inner.next += 1;
             inner.jobs.push_back((ticket, job));
-            (ticket, inner.waker.take())
+            inner.waker.take()
         };
         if let Some(waker) = waker {
             waker.wake();
         }
-        Some(Withdraw {
+    }
+
+    /// How to take the job of this ticket back; `abort` ends its handler's future.
+    pub(super) fn withdraw(&self, ticket: u64, abort: AbortHandle) -> Withdraw {
+        Withdraw {
             shelf: self.shelf.clone(),
             ticket,
             abort,
-        })
+        }
+    }
+}
+
+impl<A: RemoteActor> Clone for Mailbox<A> {
+    fn clone(&self) -> Self {
+        Self {
+            shelf: self.shelf.clone(),
+        }
     }
 }
 
@@ -104,8 +120,8 @@ impl<A: RemoteActor> TakeOut for Shelf<A> {
     fn take_out(&self, ticket: u64) -> bool {
         let job = {
             let mut inner = self.lock();
-            let found = inner.jobs.binary_search_by_key(&ticket, |(t, _)| *t);
-            found.ok().and_then(|index| inner.jobs.remove(index))
+            let found = inner.jobs.iter().position(|(t, _)| *t == ticket);
+            found.and_then(|index| inner.jobs.remove(index))
         };
         job.is_some()
     }

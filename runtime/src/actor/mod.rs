@@ -3,6 +3,7 @@
 mod ask;
 mod error;
 mod execute;
+mod gate;
 mod group;
 mod handle;
 mod host;
@@ -10,8 +11,10 @@ mod lane;
 mod local;
 mod mailbox;
 mod registry;
+mod replies;
 mod save;
 mod spawn;
+mod stream;
 mod turns;
 mod vitals;
 
@@ -20,9 +23,11 @@ pub use error::{AskError, Fate};
 pub use group::{Bundle, PlacementGroup, ReserveGroup};
 pub use handle::Handle;
 pub use host::{ActorEnv, current};
-pub use registry::{Accepts, ActorType, Method, RemoteActor, RemoteMessage, type_names};
+pub use registry::{Accepts, ActorType, Method, Outcome, RemoteActor, RemoteMessage, type_names};
+pub use replies::{AskerGone, Replies, ReplySender};
 pub use save::save;
 pub use spawn::{DEFAULT_MAILBOX, Spawn};
+pub use stream::{ReplyStream, StreamMessage};
 
 pub(crate) use host::{Exit, Host};
 pub use lane::LaneOpening;

@@ -6,13 +6,15 @@ use std::sync::LazyLock;
 
 use actix::{Actor, Context, Handler, Message};
 use bytes::Bytes;
-use futures_util::future::AbortHandle;
+use futures_util::StreamExt as _;
+use futures_util::future::{AbortHandle, LocalBoxFuture};
 use serde::{Serialize, de::DeserializeOwned};
 
-use super::execute::{Answer, Terms, execute};
+use super::execute::{Answer, Rest, Terms, execute};
 use super::host::Birth;
 use super::lane::Replier;
 use super::mailbox::{Mailbox, Withdraw};
+use super::replies::Replies;
 use super::turns::Running;
 use crate::ids::name_hash;
 use crate::wire::{CodecError, decode, encode};
@@ -55,7 +57,7 @@ pub trait RemoteActor:
     message = "`{Self}` does not receive `{M}` from other processes",
     note = "put #[corehold::handler] on `impl Handler<{M}> for {Self}`"
 )]
-pub trait Accepts<M: RemoteMessage>: RemoteActor + Handler<M, Result: 'static> {}
+pub trait Accepts<M: Message>: RemoteActor + Handler<M, Result: 'static> {}
 
 /// A registered actor type. Made by `#[corehold::actor]`.
 pub struct ActorType {
@@ -87,14 +89,14 @@ pub struct Method {
 
 /// Puts a message that came as bytes into an actor's mailbox.
 pub(crate) type Dispatch =
-    fn(&(dyn Any + Send + Sync), Bytes, Replier, Terms, AbortHandle) -> Option<Withdraw>;
+    fn(&(dyn Any + Send + Sync), Bytes, Replier, Terms, AbortHandle) -> Withdraw;
 
 impl Method {
     /// The registration of `A`'s handler for `M`.
     pub const fn of<A, M>() -> Self
     where
         A: Accepts<M>,
-        M: RemoteMessage,
+        M: Message<Result: Outcome> + DeserializeOwned + Send + 'static,
     {
         Self {
             actor: A::TYPE_NAME,
@@ -125,10 +127,10 @@ fn dispatch<A, M>(
     replier: Replier,
     terms: Terms,
     abort: AbortHandle,
-) -> Option<Withdraw>
+) -> Withdraw
 where
     A: Accepts<M>,
-    M: RemoteMessage,
+    M: Message<Result: Outcome> + DeserializeOwned + Send + 'static,
 {
     let mailbox = mailbox
         .downcast_ref::<Mailbox<A>>()
@@ -143,24 +145,66 @@ where
             Err(e) => replier.undecodable(e.to_string()),
         }
     };
-    mailbox.put(Box::new(job), abort)
+    let ticket = mailbox.ticket();
+    mailbox.put(ticket, Box::new(job));
+    mailbox.withdraw(ticket, abort)
 }
 
 /// To a sender in another process.
 struct RemoteAnswer(Replier);
 
-impl<R: Serialize + 'static> Answer<R> for RemoteAnswer {
+impl<R: Outcome> Answer<R> for RemoteAnswer {
     fn begin(&mut self) {
         self.0.begin();
     }
 
-    fn give(self, reply: R) {
-        let bytes = encode(&reply).map(Bytes::from).map_err(|e| e.to_string());
-        self.0.reply(bytes);
+    fn give(self, reply: R) -> Option<Rest> {
+        reply.respond(self.0)
     }
 
     fn expire(self) {
         self.0.expire();
+    }
+}
+
+/// What a handler's result must be to go to another process: a serde type, or [`Replies`] of one.
+#[diagnostic::on_unimplemented(
+    message = "`{Self}` cannot travel as a reply",
+    note = "derive Serialize and Deserialize for it, or reply with `corehold::Replies`"
+)]
+pub trait Outcome: Sized + 'static {
+    /// Sends it.
+    #[doc(hidden)]
+    fn respond(self, replier: Replier) -> Option<LocalBoxFuture<'static, ()>>;
+}
+
+impl<R: Serialize + DeserializeOwned + Send + 'static> Outcome for R {
+    fn respond(self, replier: Replier) -> Option<LocalBoxFuture<'static, ()>> {
+        let bytes = encode(&self).map(Bytes::from).map_err(|e| e.to_string());
+        replier.reply(bytes);
+        None
+    }
+}
+
+impl<T: Serialize + DeserializeOwned + Send + 'static> Outcome for Replies<T> {
+    fn respond(mut self, mut replier: Replier) -> Option<LocalBoxFuture<'static, ()>> {
+        Some(Box::pin(async move {
+            loop {
+                // Room first: nothing is made that nobody takes.
+                replier.credit().await;
+                let Some(reply) = self.next().await else {
+                    return replier.reply(Ok(Bytes::new()));
+                };
+                match encode(&reply) {
+                    Ok(bytes) => {
+                        if let Err(why) = replier.item(Bytes::from(bytes)) {
+                            return replier.reply(Err(why));
+                        }
+                    }
+                    Err(e) => return replier.reply(Err(e.to_string())),
+                }
+            }
+        }))
     }
 }
 
@@ -185,7 +229,7 @@ pub(crate) fn message_name(actor: &str, message: u64) -> Option<&'static str> {
     METHODS.get(&(actor, message)).map(|m| (m.message)())
 }
 
-pub(crate) fn message_hash<M: RemoteMessage>() -> u64 {
+pub(crate) fn message_hash<M>() -> u64 {
     name_hash(std::any::type_name::<M>())
 }
 

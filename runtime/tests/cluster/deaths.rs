@@ -299,3 +299,27 @@ fn a_workers_address_is_of_one_life() {
         (2, None)
     );
 }
+
+#[test]
+fn a_life_that_was_given_up_is_ended_di11() {
+    let mut story = Story::begin(DirectoryLimits::default());
+    // The node says that it cannot start it; then an order that was sent again makes it all the same.
+    story.actor(ActorEvent::Spawn(wish(1)));
+    story.exit(1, 1, DeathCause::StartFailed("no room".to_owned()));
+    let late = ActorEvent::Started {
+        actor: ActorId(1),
+        incarnation: 1,
+        node: NodeId(1),
+    };
+    let actions = story.actor(late);
+    assert_eq!(
+        actions,
+        [ActorAction::Stop {
+            node: NodeId(1),
+            actor: ActorId(1),
+            incarnation: 1,
+            force: true
+        }]
+    );
+    assert!(story.record(1).state.is_dead());
+}

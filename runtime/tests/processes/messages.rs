@@ -4,10 +4,11 @@ use std::time::Duration;
 
 use corehold::Fate;
 use corehold::prelude::*;
+use futures_util::StreamExt as _;
 
 use crate::actors::{Keep, KeepMany, Keeper, Kept, Panic, Slow, Whereabouts};
 use crate::cluster::{ONE, TestCluster};
-use crate::tester::{Clear, Hang, How, Pair, Tester};
+use crate::tester::{Clear, CountUp, Hang, How, Pair, Spell, Tester, Then};
 
 pub const CASES: &[(&str, fn())] = &[
     ("a_dropped_ask_ends_its_handlers_future", dropped_running),
@@ -161,5 +162,70 @@ fn retry_at_home() {
         let kept = keeper.ask(Kept).await?;
         assert_eq!(kept, (0..200).collect::<Vec<_>>());
         Ok(())
+    });
+}
+
+fn stream_ends() {
+    far_and_near(async |pair| {
+        let count = CountUp {
+            to: 1_000,
+            then: Then::End,
+        };
+        let (numbers, error) = pair.take(count, usize::MAX, 0).await;
+        assert_eq!(numbers, (1..=1_000).collect::<Vec<_>>());
+        assert_eq!(error, None);
+        let words = ["one", "two", "three", "four", "five"].map(str::to_owned);
+        let spelled = pair.tester.stream(Spell(words.to_vec()));
+        let spelled: Vec<_> = spelled.collect().await;
+        assert_eq!(spelled, words.map(Ok));
+    });
+}
+
+fn stream_waits() {
+    far_and_near(async |pair| {
+        let count = CountUp {
+            to: 0,
+            then: Then::End,
+        };
+        let taking = pair.take(count, 1, 700);
+        let looking = async {
+            tokio::time::sleep(Duration::from_millis(400)).await;
+            pair.log().await.len()
+        };
+        let (taken, made) = futures_util::join!(taking, looking);
+        assert_eq!(taken, (vec![1], None));
+        // 16 under way, and a few more that the asker or the handler holds.
+        assert!(
+            (2..=20).contains(&made),
+            "{made} were made for one that was taken"
+        );
+    });
+}
+
+fn stream_dropped() {
+    far_and_near(async |pair| {
+        let count = CountUp {
+            to: 0,
+            then: Then::End,
+        };
+        let (taken, error) = pair.take(count, 40, 0).await;
+        assert_eq!((taken.len(), error), (40, None));
+        let log = pair.log_until("dropped 0").await;
+        assert!(log.len() < 80, "it went on for {}", log.len());
+    });
+}
+
+fn stream_fails() {
+    far_and_near(async |pair| {
+        let count = CountUp {
+            to: 50,
+            then: Then::Panic,
+        };
+        let (taken, error) = pair.take(count, usize::MAX, 0).await;
+        assert_eq!(taken, (1..=50).collect::<Vec<_>>());
+        let error = error.unwrap();
+        assert!(matches!(error, AskError::ActorDied { .. }), "{error}");
+        assert!(error.to_string().contains("no more numbers"), "{error}");
+        assert_eq!(error.fate(), Fate::MaybeExecuted);
     });
 }

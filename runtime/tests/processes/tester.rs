@@ -4,6 +4,7 @@ use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
 use actix::{ActorFutureExt as _, ResponseActFuture};
+use corehold::Replies;
 use corehold::prelude::*;
 use futures_util::StreamExt as _;
 
@@ -152,6 +153,96 @@ impl Handler<KeepMany> for Tester {
     }
 }
 
+/// Replies with the numbers from 1, for ever where `to` is 0; logs each that it makes.
+#[derive(Message, Serialize, Deserialize)]
+#[rtype(result = "Replies<u64>")]
+pub struct CountUp {
+    pub to: u64,
+    pub then: Then,
+}
+
+#[derive(Clone, Copy, PartialEq, Serialize, Deserialize)]
+pub enum Then {
+    End,
+    Panic,
+}
+
+#[corehold::handler]
+impl Handler<CountUp> for Tester {
+    type Result = Replies<u64>;
+    fn handle(&mut self, CountUp { to, then }: CountUp, _: &mut Self::Context) -> Replies<u64> {
+        let trace = Trace::begin(self, 0);
+        let numbers = (1u64..).take_while(move |n| {
+            let log = &trace.0;
+            if to > 0 && *n > to {
+                assert!(then == Then::End, "no more numbers");
+                return false;
+            }
+            log.lock().unwrap().push(n.to_string());
+            true
+        });
+        Replies::from_stream(futures_util::stream::iter(numbers))
+    }
+}
+
+/// The same by a sender, from a task of its own.
+#[derive(Message, Serialize, Deserialize)]
+#[rtype(result = "Replies<String>")]
+pub struct Spell(pub Vec<String>);
+
+#[corehold::handler]
+impl Handler<Spell> for Tester {
+    type Result = actix::ResponseFuture<Replies<String>>;
+    fn handle(&mut self, Spell(words): Spell, _: &mut Self::Context) -> Self::Result {
+        Box::pin(async move {
+            let (sender, replies) = Replies::channel(2);
+            actix_rt::spawn(async move {
+                for word in words {
+                    if sender.send(word).await.is_err() {
+                        return;
+                    }
+                }
+            });
+            replies
+        })
+    }
+}
+
+/// Takes `take` of the numbers of another tester.
+#[derive(Message, Serialize, Deserialize)]
+#[rtype(result = "(Vec<u64>, Option<AskError>)")]
+pub struct Take {
+    pub at: Handle<Tester>,
+    pub count: CountUp,
+    pub take: usize,
+    /// Waits so long before it goes on after the first.
+    pub rest_ms: u64,
+}
+
+#[corehold::handler]
+impl Handler<Take> for Tester {
+    type Result = actix::ResponseFuture<(Vec<u64>, Option<AskError>)>;
+    fn handle(&mut self, message: Take, _: &mut Self::Context) -> Self::Result {
+        Box::pin(take(message))
+    }
+}
+
+async fn take(message: Take) -> (Vec<u64>, Option<AskError>) {
+    let mut numbers = message.at.stream(message.count);
+    let mut taken = Vec::new();
+    while taken.len() < message.take {
+        match numbers.next().await {
+            Some(Ok(number)) => taken.push(number),
+            Some(Err(e)) => return (taken, Some(e)),
+            None => break,
+        }
+        if taken.len() == 1 {
+            tokio::time::sleep(Duration::from_millis(message.rest_ms)).await;
+        }
+    }
+    (taken, None)
+}
+
 async fn ask_for(message: AskFor) -> Result<(), AskError> {
     let AskFor { at, hang, .. } = message;
     let asking = async {
@@ -184,6 +275,25 @@ impl Pair {
     pub async fn ask_and_drop(&self, hang: Hang) {
         let after = Duration::from_millis(150);
         self.send(hang, None, Some(after)).await.unwrap();
+    }
+
+    /// Takes as many of the tester's numbers as there are, at most `take`.
+    pub async fn take(
+        &self,
+        count: CountUp,
+        take: usize,
+        rest_ms: u64,
+    ) -> (Vec<u64>, Option<AskError>) {
+        let message = Take {
+            at: self.tester.clone(),
+            count,
+            take,
+            rest_ms,
+        };
+        match &self.asker {
+            Some(asker) => asker.ask(message).await.unwrap(),
+            None => self::take(message).await,
+        }
     }
 
     async fn send(

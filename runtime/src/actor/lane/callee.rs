@@ -6,14 +6,16 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use futures_util::future::AbortHandle;
-use tokio::sync::{Notify, OwnedSemaphorePermit};
+use tokio::sync::{Notify, Semaphore};
 use tokio::time::Instant;
 
 use super::{Call, Down, Frame, Greeting, Kind, LaneOpening, OVERHEAD, Refusal, TELL_SOON, Up};
 use crate::actor::execute::Terms;
+use crate::actor::gate::Permit;
 use crate::actor::host::Hosted;
 use crate::actor::mailbox::Withdraw;
 use crate::actor::registry;
+use crate::actor::stream::CREDIT;
 use crate::process::Process;
 use crate::wire::session::{Arrival, Limits, Session, SessionError};
 use crate::wire::{FrameReader, FrameWriter, MAX_FRAME, WireError};
@@ -26,9 +28,24 @@ pub(super) struct Lane {
     hosted: Arc<Hosted>,
     state: Mutex<State>,
     /// Answers that the writer has not taken yet; at most as many as there are calls in the mailbox.
-    answers: Mutex<Vec<(u64, Result<Bytes, Refusal>)>>,
+    answers: Mutex<Vec<(u64, Said)>>,
     /// There is something for the writer.
     wake: Notify,
+}
+
+/// What a handler has said.
+enum Said {
+    /// One of many replies.
+    Item(Bytes),
+    /// The last word.
+    Last(Result<Bytes, Refusal>),
+}
+
+/// A call in the mailbox or at work.
+struct Delivered {
+    withdraw: Withdraw,
+    /// How many replies its asker would take, where that is a stream's.
+    credit: Option<Arc<Semaphore>>,
 }
 
 struct State {
@@ -38,21 +55,21 @@ struct State {
     /// Whether a task waits for room.
     waiting: bool,
     /// Calls in the mailbox or at work.
-    calls: HashMap<u64, Withdraw>,
+    calls: HashMap<u64, Delivered>,
     /// Nothing more is delivered.
     over: bool,
 }
 
 enum Cancelled {
     Unread,
-    Delivered(Withdraw),
+    Delivered(Delivered),
     Answered,
 }
 
 impl State {
     fn cancel(&mut self, id: u64) -> Cancelled {
-        if let Some(withdraw) = self.calls.remove(&id) {
-            return Cancelled::Delivered(withdraw);
+        if let Some(call) = self.calls.remove(&id) {
+            return Cancelled::Delivered(call);
         }
         for waiting in &mut self.inbox {
             if waiting.as_ref().is_some_and(|call| call.id == id) {
@@ -181,8 +198,8 @@ impl Lane {
             )
         };
         drop(inbox);
-        for withdraw in calls.into_values() {
-            withdraw.withdraw();
+        for call in calls.into_values() {
+            call.withdraw.withdraw();
         }
     }
 
@@ -220,6 +237,14 @@ impl Lane {
         let (call, cancelled) = match item {
             Up::Call(call) => (Some(call), None),
             Up::Void => (None, None),
+            Up::Credit { id, more } => {
+                let call = state.calls.get(&id);
+                if let Some(credit) = call.and_then(|call| call.credit.as_ref()) {
+                    // A peer that says too much must not make the count overflow.
+                    credit.add_permits(more.min(CREDIT) as usize);
+                }
+                (None, None)
+            }
             Up::Cancel { id, tell } => (None, Some((id, tell, state.cancel(id)))),
         };
         state.inbox.push_back(call);
@@ -227,7 +252,7 @@ impl Lane {
         if let Some((id, tell, cancelled)) = cancelled {
             let unread = match cancelled {
                 Cancelled::Unread => true,
-                Cancelled::Delivered(withdraw) => withdraw.withdraw(),
+                Cancelled::Delivered(call) => call.withdraw.withdraw(),
                 // Its answer is on its way.
                 Cancelled::Answered => return Ok(true),
             };
@@ -239,12 +264,7 @@ impl Lane {
     }
 
     /// Moves calls from the inbox into the mailbox while there is room.
-    fn admit(
-        self: &Arc<Self>,
-        mut state: MutexGuard<'_, State>,
-        mut permit: Option<OwnedSemaphorePermit>,
-    ) {
-        // Dropping what the mailbox refuses says so to this lane, so not while its state is held.
+    fn admit(self: &Arc<Self>, mut state: MutexGuard<'_, State>, mut permit: Option<Permit>) {
         let mut refused = Vec::new();
         let mut large = false;
         while let Some(first) = state.inbox.front() {
@@ -253,13 +273,13 @@ impl Lane {
                     break;
                 }
                 if permit.is_none() {
-                    permit = self.hosted.try_admit();
+                    permit = self.hosted.gate.try_enter();
                 }
                 if permit.is_none() {
                     state.waiting = true;
                     let lane = self.clone();
                     self.process.wire.spawn(async move {
-                        let permit = lane.hosted.admit().await;
+                        let permit = lane.hosted.gate.entered().await;
                         let mut state = lane.lock();
                         state.waiting = false;
                         lane.admit(state, Some(permit));
@@ -294,7 +314,7 @@ impl Lane {
         self: &Arc<Self>,
         state: &mut State,
         call: Call,
-        permit: OwnedSemaphorePermit,
+        permit: Permit,
     ) -> Result<(), (u64, Refusal)> {
         let id = call.id;
         let asked = !matches!(call.kind, Kind::Tell);
@@ -310,40 +330,66 @@ impl Lane {
             deadline: call.deadline.map(|d| d.0),
             abort: registration,
         };
+        let streams = call.kind == Kind::Stream;
+        let credit = streams.then(|| Arc::new(Semaphore::new(CREDIT as usize)));
         let replier = Replier {
             lane: asked.then(|| self.clone()),
             id,
             begun: false,
+            credit: credit.clone(),
         };
-        let put = dispatch(&*self.hosted.mailbox, call.payload, replier, terms, abort);
-        match put {
-            Some(withdraw) if asked => {
-                state.calls.insert(id, withdraw);
-            }
-            // The mailbox is closed: its replier has been dropped and has said so.
-            _ => {}
+        let withdraw = dispatch(&*self.hosted.mailbox, call.payload, replier, terms, abort);
+        if asked {
+            // Its answer may have come already; the writer takes answers under this lock.
+            state.calls.insert(id, Delivered { withdraw, credit });
         }
         Ok(())
     }
 
     /// From any thread. Takes no lock but that of the answers: it may be called while others are held.
     fn answer(&self, id: u64, result: Result<Bytes, Refusal>) {
+        self.say(id, Said::Last(result));
+    }
+
+    fn say(&self, id: u64, said: Said) {
         let mut answers = self.answers.lock().expect("no panic while held");
-        answers.push((id, result));
+        answers.push((id, said));
         drop(answers);
         self.wake.notify_one();
     }
 }
 
 /// Answers one call, once: dropped unused, it says that there will be no reply.
-pub(crate) struct Replier {
+pub struct Replier {
     /// `None` for a tell, and after the answer.
     lane: Option<Arc<Lane>>,
     id: u64,
     begun: bool,
+    credit: Option<Arc<Semaphore>>,
 }
 
 impl Replier {
+    /// Waits until the asker would take another reply.
+    pub(crate) async fn credit(&mut self) {
+        if let Some(credit) = &self.credit
+            && let Ok(one) = credit.acquire().await
+        {
+            one.forget();
+        }
+    }
+
+    /// One reply of many.
+    pub(crate) fn item(&mut self, payload: Bytes) -> Result<(), String> {
+        let len = payload.len();
+        if len + OVERHEAD > MAX_FRAME {
+            return Err(WireError::TooLong { len }.to_string());
+        }
+        if let Some(lane) = &self.lane {
+            lane.say(self.id, Said::Item(payload));
+        }
+        Ok(())
+    }
+
     /// The handler begins.
     pub(crate) fn begin(&mut self) {
         self.begun = true;

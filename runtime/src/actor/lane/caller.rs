@@ -1,8 +1,8 @@
 //! The caller's end of a lane.
 
 use std::collections::HashMap;
-use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
+use std::task::{Context, Poll, ready};
 use std::time::Duration;
 
 use bytes::Bytes;
@@ -12,6 +12,7 @@ use tokio::time::Instant;
 
 use crate::actor::error::{AskError, Fate};
 use crate::actor::lane::OVERHEAD;
+use crate::actor::stream::CREDIT;
 use crate::ids::ActorId;
 use crate::process::Process;
 use crate::wire::{MAX_FRAME, WireError};
@@ -25,7 +26,8 @@ mod state;
 use run::Runner;
 use state::{Expired, Shared};
 
-// Messages waiting for the lane. Small: the room is in the actor's mailbox and in the session's limits.
+// Messages that wait for room in the session while their senders do not. Small: the room is in the actor's mailbox and
+// in the session's limits.
 const WAITING: usize = 64;
 
 // How long an ask whose time is up waits to hear whether its handler has begun.
@@ -38,6 +40,8 @@ pub(in crate::actor) enum Kind {
     Tell,
     /// A reply.
     Ask,
+    /// Many replies.
+    Stream,
 }
 
 /// A message for a lane.
@@ -65,19 +69,40 @@ struct Outgoing {
     retries: u32,
     /// What became of it in earlier attempts, at worst.
     fate: Fate,
-    /// `None` for a tell.
-    reply: Option<oneshot::Sender<Answer>>,
+    reply: Reply,
+}
+
+/// Who waits for a message.
+enum Reply {
+    /// Nobody.
+    Nobody,
+    /// The sender of a tell, for room.
+    Room(oneshot::Sender<Result<(), AskError>>),
+    /// An asker.
+    Answer(oneshot::Sender<Answer>),
+    /// An asker of many replies; `None` is their end.
+    Stream(mpsc::Sender<Result<Option<Bytes>, AskError>>),
 }
 
 impl Outgoing {
+    /// Whether its sender, who waited, has gone.
     fn is_given_up(&self) -> bool {
-        self.reply.as_ref().is_some_and(oneshot::Sender::is_closed)
+        match &self.reply {
+            Reply::Nobody => false,
+            Reply::Room(room) => room.is_closed(),
+            Reply::Answer(answer) => answer.is_closed(),
+            Reply::Stream(replies) => replies.is_closed(),
+        }
     }
 
+    // An error means that nobody waits any more.
     fn answer(self, answer: Answer) {
-        if let Some(reply) = self.reply {
-            // An error means that the asker no longer waits.
-            let _ = reply.send(answer);
+        match self.reply {
+            Reply::Nobody => {}
+            Reply::Room(room) => drop(room.send(answer.map(|_| ()))),
+            Reply::Answer(reply) => drop(reply.send(answer)),
+            // There is room for the last word.
+            Reply::Stream(replies) => drop(replies.try_send(answer.map(|_| None))),
         }
     }
 }
@@ -85,13 +110,7 @@ impl Outgoing {
 /// The lanes that this process has opened.
 #[derive(Default)]
 pub(crate) struct Lanes {
-    open: Mutex<HashMap<ActorId, Arc<Lane>>>,
-}
-
-struct Lane {
-    waiting: mpsc::Sender<Outgoing>,
-    next: AtomicU64,
-    shared: Arc<Shared>,
+    open: Mutex<HashMap<ActorId, Arc<Shared>>>,
 }
 
 impl Lanes {
@@ -102,11 +121,20 @@ impl Lanes {
     ) -> Result<(), AskError> {
         fits(&message)?;
         let lane = self.lane(process, &message);
-        let outgoing = lane.outgoing(message, Kind::Tell, None);
-        lane.waiting
-            .send(outgoing)
+        // A sender that has to wait waits in the lane's own queue, so that the order stays as it came (L1).
+        let (room, entered) = oneshot::channel();
+        let id = lane.push(outgoing(message, Kind::Tell, Reply::Room(room)));
+        let Some(id) = id else {
+            return Ok(());
+        };
+        let mut asked = Asked {
+            id,
+            lane,
+            answer: entered,
+        };
+        (&mut asked.answer)
             .await
-            .map_err(|_| AskError::Cancelled)
+            .unwrap_or(Err(AskError::Cancelled))
     }
 
     pub(in crate::actor) async fn ask(&self, process: &Arc<Process>, message: Message) -> Answer {
@@ -114,18 +142,13 @@ impl Lanes {
         let lane = self.lane(process, &message);
         let label = format!("{} ({})", message.actor, message.type_name);
         let (reply, answer) = oneshot::channel();
-        let outgoing = lane.outgoing(message, Kind::Ask, Some(reply));
+        let outgoing = outgoing(message, Kind::Ask, Reply::Answer(reply));
         let (deadline, after) = (outgoing.deadline, outgoing.after);
-        let mut asked = Asked {
-            id: outgoing.id,
-            lane: lane.clone(),
-            answer,
+        let Some(id) = lane.push(outgoing) else {
+            return Err(AskError::Cancelled);
         };
+        let mut asked = Asked { id, lane, answer };
         let answered = async {
-            lane.waiting
-                .send(outgoing)
-                .await
-                .map_err(|_| AskError::Cancelled)?;
             (&mut asked.answer)
                 .await
                 .unwrap_or(Err(AskError::Cancelled))
@@ -146,6 +169,27 @@ impl Lanes {
         }
     }
 
+    /// Sends a message that wants many replies.
+    pub(in crate::actor) fn stream(
+        &self,
+        process: &Arc<Process>,
+        message: Message,
+    ) -> Result<Incoming, AskError> {
+        fits(&message)?;
+        let lane = self.lane(process, &message);
+        // One more, for the word of the end.
+        let (to, replies) = mpsc::channel(CREDIT as usize + 1);
+        let id = lane.push(outgoing(message, Kind::Stream, Reply::Stream(to)));
+        let id = id.ok_or(AskError::Cancelled)?;
+        Ok(Incoming {
+            id,
+            lane,
+            replies,
+            taken: 0,
+            ended: false,
+        })
+    }
+
     /// Whether messages to this actor go by a lane. Then all do, so that they keep their order, also when the
     /// actor lives in this process.
     pub(in crate::actor) fn is_open(&self, actor: ActorId) -> bool {
@@ -155,29 +199,22 @@ impl Lanes {
             .contains_key(&actor)
     }
 
-    fn lane(&self, process: &Arc<Process>, message: &Message) -> Arc<Lane> {
+    fn lane(&self, process: &Arc<Process>, message: &Message) -> Arc<Shared> {
         let mut open = self.open.lock().expect("no panic while held");
         if let Some(lane) = open.get(&message.actor) {
             return lane.clone();
         }
-        let (sender, waiting) = mpsc::channel(WAITING);
         let shared = Arc::new(Shared::default());
         let runner = Runner {
             process: process.clone(),
             actor: message.actor,
             label: format!("{} ({})", message.actor, message.type_name),
             shared: shared.clone(),
-            waiting,
         };
         // It ends with the process: a lane that has nothing to send is a task that sleeps.
         process.wire.spawn(runner.run());
-        let lane = Arc::new(Lane {
-            waiting: sender,
-            next: AtomicU64::new(0),
-            shared,
-        });
-        open.insert(message.actor, lane.clone());
-        lane
+        open.insert(message.actor, shared.clone());
+        shared
     }
 }
 
@@ -189,38 +226,68 @@ fn fits(message: &Message) -> Result<(), AskError> {
     Ok(())
 }
 
-impl Lane {
-    fn outgoing(
-        &self,
-        message: Message,
-        kind: Kind,
-        reply: Option<oneshot::Sender<Answer>>,
-    ) -> Outgoing {
-        Outgoing {
-            id: self.next.fetch_add(1, Ordering::Relaxed),
-            method: message.method,
-            kind,
-            payload: message.payload,
-            deadline: message.timeout.map(|after| Instant::now() + after),
-            after: message.timeout.unwrap_or_default(),
-            retries: message.retries,
-            fate: Fate::NotSent,
-            reply,
+fn outgoing(message: Message, kind: Kind, reply: Reply) -> Outgoing {
+    Outgoing {
+        id: 0,
+        method: message.method,
+        kind,
+        payload: message.payload,
+        deadline: message.timeout.map(|after| Instant::now() + after),
+        after: message.timeout.unwrap_or_default(),
+        retries: message.retries,
+        fate: Fate::NotSent,
+        reply,
+    }
+}
+
+/// The replies of a stream. Dropped before their end, it is taken back (L5).
+pub(in crate::actor) struct Incoming {
+    id: u64,
+    lane: Arc<Shared>,
+    replies: mpsc::Receiver<Result<Option<Bytes>, AskError>>,
+    /// Since the actor's side was told.
+    taken: u32,
+    ended: bool,
+}
+
+impl Incoming {
+    /// The next reply, an error, or the end.
+    pub(in crate::actor) fn poll(&mut self, cx: &mut Context<'_>) -> Poll<Option<Answer>> {
+        let reply = ready!(self.replies.poll_recv(cx));
+        let reply = reply.unwrap_or(Err(AskError::Cancelled)).transpose();
+        if let Some(Ok(_)) = reply {
+            self.taken += 1;
+            // Not for each one a word of its own.
+            if self.taken >= CREDIT / 2 {
+                self.lane.credit(self.id, std::mem::take(&mut self.taken));
+            }
+        } else {
+            self.ended = true;
+        }
+        Poll::Ready(reply)
+    }
+}
+
+impl Drop for Incoming {
+    fn drop(&mut self) {
+        if !self.ended {
+            self.replies.close();
+            self.lane.withdraw(self.id);
         }
     }
 }
 
 /// An ask whose asker waits; dropped before the answer, it is taken back, as far as that can be (L5).
-struct Asked {
+struct Asked<T> {
     id: u64,
-    lane: Arc<Lane>,
-    answer: oneshot::Receiver<Answer>,
+    lane: Arc<Shared>,
+    answer: oneshot::Receiver<Result<T, AskError>>,
 }
 
-impl Asked {
+impl<T> Asked<T> {
     /// Time is up: the answer, where it comes at the last moment; else what became of the message.
-    async fn last_word(&mut self) -> Result<Answer, Fate> {
-        match self.lane.shared.expire(self.id) {
+    async fn last_word(&mut self) -> Result<Result<T, AskError>, Fate> {
+        match self.lane.expire(self.id) {
             Expired::Fate(fate) => Err(fate),
             Expired::Asked => match tokio::time::timeout(LAST_WORD, &mut self.answer).await {
                 Ok(Ok(answer)) => Ok(answer),
@@ -232,7 +299,7 @@ impl Asked {
                 if let Ok(answer) = self.answer.try_recv() {
                     return Ok(answer);
                 }
-                match self.lane.shared.expire(self.id) {
+                match self.lane.expire(self.id) {
                     Expired::Fate(fate) => Err(fate),
                     Expired::Asked => Err(Fate::MaybeExecuted),
                     Expired::Unknown => Err(Fate::NotSent),
@@ -242,11 +309,11 @@ impl Asked {
     }
 }
 
-impl Drop for Asked {
+impl<T> Drop for Asked<T> {
     fn drop(&mut self) {
         if !self.answer.is_terminated() {
             self.answer.close();
-            self.lane.shared.withdraw(self.id);
+            self.lane.withdraw(self.id);
         }
     }
 }

@@ -6,6 +6,7 @@ use std::os::fd::{AsRawFd as _, OwnedFd};
 use std::path::Path;
 use std::process::{ExitStatus, Stdio};
 
+use nix::sched::CpuSet;
 use nix::sys::signal::Signal;
 use tokio::net::UnixStream;
 use tokio::process::{Child, Command};
@@ -57,7 +58,15 @@ pub(super) fn spawn(
         .stdout(Stdio::piped())
         .stderr(Stdio::piped())
         .kill_on_drop(true);
-    before_exec(&mut command, joins, page);
+    let cores = slot.map(|slot| {
+        let mut set = CpuSet::new();
+        for core in slot.cores_of(Place::Held) {
+            // One beyond what the set can name is left to the cpuset.
+            let _ = set.set(*core as usize);
+        }
+        set
+    });
+    before_exec(&mut command, joins, cores, page);
     let child = command.spawn()?;
     if let Some(pid) = child.id() {
         enclosure.born(nix::unistd::Pid::from_raw(pid as i32));
@@ -72,11 +81,11 @@ pub(super) fn spawn(
     })
 }
 
-/// In the child: dies with its parent, joins its cgroups, keeps the page of its vitals open.
-fn before_exec(command: &mut Command, mut joins: Vec<File>, page: OwnedFd) {
+/// In the child: dies with its parent, joins its cgroups, goes to its cores, keeps the page of its vitals open.
+fn before_exec(command: &mut Command, mut joins: Vec<File>, cores: Option<CpuSet>, page: OwnedFd) {
     let parent = std::process::id();
-    // SAFETY: between fork and exec only async-signal-safe calls are made: prctl, getppid, write and fcntl. The files
-    // are open and owned by the closure.
+    // SAFETY: between fork and exec only async-signal-safe calls are made: prctl, getppid, write, sched_setaffinity and
+    // fcntl. The files are open and owned by the closure.
     unsafe {
         command.pre_exec(move || {
             nix::sys::prctl::set_pdeathsig(Signal::SIGKILL)?;
@@ -86,6 +95,10 @@ fn before_exec(command: &mut Command, mut joins: Vec<File>, page: OwnedFd) {
             }
             for file in &mut joins {
                 file.write_all(b"0")?;
+            }
+            if let Some(cores) = &cores {
+                // The node's own cores were inherited, and some kernels remember that over a change of the cpuset.
+                nix::sched::sched_setaffinity(nix::unistd::Pid::from_raw(0), cores)?;
             }
             use nix::fcntl::{FcntlArg, FdFlag, fcntl};
             fcntl(&page, FcntlArg::F_SETFD(FdFlag::empty()))?;

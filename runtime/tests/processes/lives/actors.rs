@@ -173,3 +173,20 @@ impl Handler<Save> for Mortal {
         Box::pin(async move { saved.await.map(|()| count).map_err(|e| e.to_string()) })
     }
 }
+
+/// The cores that the process may run on.
+#[derive(Message, Serialize, Deserialize)]
+#[rtype(result = "Vec<usize>")]
+pub struct Cores;
+
+#[corehold::handler]
+impl Handler<Cores> for Mortal {
+    type Result = Vec<usize>;
+    fn handle(&mut self, _: Cores, _: &mut Self::Context) -> Vec<usize> {
+        let pid = nix::unistd::Pid::from_raw(std::process::id() as i32);
+        let set = nix::sched::sched_getaffinity(pid).unwrap();
+        (0..nix::sched::CpuSet::count())
+            .filter(|core| set.is_set(*core).unwrap())
+            .collect()
+    }
+}

@@ -21,6 +21,7 @@ pub const ALL: &[(&str, fn())] = &[
         "a_worker_takes_what_it_started_with_it",
         workers::no_grandchild,
     ),
+    ("a_worker_runs_on_its_held_cores", workers::held_cores),
     ("actors_in_workers_ask_each_other", workers::ask_each_other),
     ("logs_of_the_living_and_the_dead_are_found", logs::found),
     ("a_worker_restarts_as_a_new_process", workers::restart),

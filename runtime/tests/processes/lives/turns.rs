@@ -180,19 +180,40 @@ pub fn late_panic() {
     });
 }
 
+/// Tells another that it has begun (1), and is done when the other was told to go on (2).
+#[derive(Message, Serialize, Deserialize)]
+#[rtype(result = "Result<u32, AskError>")]
+pub struct WaitAt(pub Handle<Serial>);
+
+#[corehold::handler]
+impl Handler<WaitAt> for Serial {
+    type Result = ResponseFuture<Result<u32, AskError>>;
+    fn handle(&mut self, WaitAt(other): WaitAt, _: &mut Self::Context) -> Self::Result {
+        Box::pin(async move {
+            other.ask(Work(1)).await?;
+            while !other.ask(Order).await?.contains(&2) {}
+            Ok(7)
+        })
+    }
+}
+
 pub fn stop_finishes() {
     TestCluster::up(ONE).drive(async |cluster| {
+        let other = cluster.actor(Serial::default()).spawn().await?;
         let serial = cluster.actor(Serial::default()).spawn().await?;
-        serial.ask(Order).await?;
-        // 2^32 - n yields would never end: this one takes a few thousand turns of its thread.
-        let working = serial.ask(Work(0)).into_future();
-        let stopping = async { cluster.stop(&serial).await };
-        let (worked, stopped) = futures_util::join!(working, stopping);
+        let working = serial.ask(WaitAt(other.clone())).into_future();
+        let behind = serial.ask(Order).into_future();
+        let stopping = async {
+            while !other.ask(Order).await?.contains(&1) {}
+            cluster.stop(&serial).await?;
+            other.ask(Work(2)).await?;
+            Ok::<_, corehold::Error>(())
+        };
+        let (worked, behind, stopped) = futures_util::join!(working, behind, stopping);
         stopped?;
-        // Begun or not when the stop came: a reply, or word that it did not run to its end.
-        match worked {
-            Ok(most) => assert_eq!(most, 1),
-            Err(e) => assert!(e.to_string().contains("stopped by driver"), "{e}"),
+        assert_eq!(worked?.unwrap(), 7);
+        if let Err(e) = behind {
+            assert!(e.to_string().contains("stopped by driver"), "{e}");
         }
         Ok(())
     });

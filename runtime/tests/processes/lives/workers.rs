@@ -6,7 +6,7 @@ use corehold::actor::Spawn;
 use corehold::prelude::*;
 use corehold::{DeathCause, Fate};
 
-use super::actors::{Count, CountOf, Die, Fork, Mortal, Say, Way};
+use super::actors::{Cores, Count, CountOf, Die, Fork, Mortal, Say, Way};
 use crate::cluster::{ONE, TWO, TestCluster};
 
 pub fn mortal(cluster: &Cluster) -> Spawn<Mortal> {
@@ -281,6 +281,28 @@ pub fn hangs() {
         let error = error.unwrap_err().to_string();
         assert!(error.contains("stopped by driver"), "{error}");
         assert!(!runs(pid as i32));
+        Ok(())
+    });
+}
+
+pub fn held_cores() {
+    let cores = corehold::node::discover().unwrap().cores;
+    if cores.len() < 2 || !nix::unistd::geteuid().is_root() {
+        println!("skipped a_worker_runs_on_its_held_cores: it needs root and two cores");
+        return;
+    }
+    let lock = std::fs::File::create(std::env::temp_dir().join("corehold-core1.lock")).unwrap();
+    let _lock = nix::fcntl::Flock::lock(lock, nix::fcntl::FlockArg::LockExclusive).unwrap();
+    let nodes = "[[node]]\nname = \"bench\"\nhost = \"local\"\ncores = [0]\nheld = [1]\n";
+    TestCluster::up(nodes).drive(async |cluster| {
+        let shared = mortal(&cluster).spawn().await?;
+        assert_eq!(shared.ask(Cores).await?, [0]);
+        for _ in 0..2 {
+            let held = mortal(&cluster).hold_cores(1).spawn().await?;
+            assert_eq!(held.ask(Cores).await?, [1]);
+            // The core is free again also after a crash.
+            held.ask(Die(Way::Segfault)).await.unwrap_err();
+        }
         Ok(())
     });
 }

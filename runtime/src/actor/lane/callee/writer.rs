@@ -94,7 +94,17 @@ fn collect(lane: &Lane, death: &watch::Receiver<Option<String>>, orphans: &mut V
             state.session.send(Down::Reply { id, result }, bytes);
         }
     };
-    for (id, result) in answers {
+    for (id, said) in answers {
+        let result = match said {
+            super::Said::Last(result) => result,
+            super::Said::Item(payload) => {
+                if state.calls.contains_key(&id) {
+                    let bytes = payload.len() + OVERHEAD;
+                    state.session.send(Down::Item { id, payload }, bytes);
+                }
+                continue;
+            }
+        };
         match result {
             Err(Refusal::Died { begun: true }) if cause.is_none() => orphans.push(Orphan {
                 id,

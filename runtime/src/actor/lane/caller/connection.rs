@@ -17,8 +17,6 @@ pub(super) enum Ended {
     NotHere,
     /// The session cannot go on.
     Broken(String),
-    /// This process is ending.
-    ProcessEnds,
 }
 
 pub(super) struct Connection<'a> {
@@ -58,19 +56,14 @@ impl Connection<'_> {
             if full {
                 continue;
             }
-            let (room, may_tell) = {
+            let may_tell = {
                 let state = shared.lock();
                 let session = state.session.as_ref();
-                let may_tell = session.is_some_and(|s| s.may_tell() && s.is_connected());
-                (state.has_room() && state.queue.is_empty(), may_tell)
+                session.is_some_and(|s| s.may_tell() && s.is_connected())
             };
             tokio::select! {
                 ended = &mut reading => break joined(ended),
                 () = shared.wake.notified() => {}
-                outgoing = self.runner.waiting.recv(), if room => match outgoing {
-                    Some(outgoing) => shared.lock().enter(outgoing),
-                    None => break Ended::ProcessEnds,
-                },
                 () = tokio::time::sleep(TELL_AFTER), if may_tell => {
                     if let Err(e) = tell(&shared, &mut writer) {
                         break Ended::Broken(e.to_string());
@@ -113,8 +106,7 @@ impl Runner {
 
     fn intake_to(&mut self, state: &mut State) {
         while state.has_room() {
-            let next = state.queue.pop_front();
-            match next.or_else(|| self.waiting.try_recv().ok()) {
+            match state.queue.pop_front() {
                 Some(outgoing) => state.enter(outgoing),
                 None => break,
             }

@@ -3,9 +3,9 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use super::Outgoing;
 use super::connection::Ended;
 use super::state::{Shared, State};
+use super::{Outgoing, Reply};
 use crate::actor::error::{AskError, Fate};
 use crate::actor::lane::{Down, Frame, Greeting, Refusal, TELL_SOON};
 use crate::wire::session::{Arrival, SessionError};
@@ -84,6 +84,16 @@ impl Incoming {
                     // The peer keeps it until it is told: a large one not for long.
                     wake |= result.as_ref().is_ok_and(|bytes| bytes.len() > TELL_SOON);
                     self.answer(&mut state, id, result);
+                    None
+                }
+                Down::Item { id, payload } => {
+                    wake |= payload.len() > TELL_SOON;
+                    if let Some(open) = state.open.get(&id)
+                        && let Reply::Stream(replies) = &open.outgoing.reply
+                    {
+                        // There is room: as many come as there was credit for.
+                        let _ = replies.try_send(Ok(Some(payload)));
+                    }
                     None
                 }
                 Down::Gone { cause } => Some(Ended::Gone(cause)),

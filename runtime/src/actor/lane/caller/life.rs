@@ -32,8 +32,6 @@ pub(super) enum Over {
     GivenUp(String),
     /// Nothing was under way when the connection ended: where the actor is, is asked anew.
     Moved,
-    /// This process is ending.
-    ProcessEnds,
 }
 
 pub(super) struct Life<'a> {
@@ -84,7 +82,6 @@ impl<'a> Life<'a> {
                         }
                         Ended::NotHere => why = "its node does not host it any more".to_owned(),
                         Ended::Broken(why) => return Over::GivenUp(why),
-                        Ended::ProcessEnds => return Over::ProcessEnds,
                     }
                     let now = self.began.elapsed();
                     let mut state = self.runner.shared.lock();

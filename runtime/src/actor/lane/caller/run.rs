@@ -3,8 +3,6 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use tokio::sync::mpsc;
-
 use super::Outgoing;
 use super::life::{Life, Over};
 use super::state::Shared;
@@ -23,7 +21,6 @@ pub(super) struct Runner {
     pub(super) actor: ActorId,
     pub(super) label: String,
     pub(super) shared: Arc<Shared>,
-    pub(super) waiting: mpsc::Receiver<Outgoing>,
 }
 
 /// Which messages of a session that is over may be sent again, if they were sent with `.retry(n)`.
@@ -41,13 +38,11 @@ impl Runner {
     pub(super) async fn run(mut self) {
         let mut replaces = None;
         loop {
-            if self.shared.lock().queue.is_empty() {
-                match self.waiting.recv().await {
-                    Some(outgoing) => self.shared.lock().queue.push_back(outgoing),
-                    None => return,
-                }
+            let empty = self.shared.lock().queue.is_empty();
+            if empty {
+                self.shared.wake.notified().await;
+                continue;
             }
-            self.shared.lock().queue.retain(|o| !o.is_given_up());
             let location = match self.process.head.locate(self.actor).await {
                 Ok(Located::At(location)) => location,
                 Ok(Located::Dead(cause)) => {
@@ -87,7 +82,6 @@ impl Runner {
                     });
                 }
                 Over::Moved => self.process.head.doubt(self.actor),
-                Over::ProcessEnds => return,
             }
         }
     }
@@ -115,7 +109,7 @@ impl Runner {
             }
         }
         if !left.is_empty() {
-            self.shared.lock().queue.extend(left);
+            self.put_back(left);
             tokio::time::sleep(HEAD_AGAIN).await;
         }
     }
@@ -142,9 +136,6 @@ impl Runner {
             all.extend(state.queue.drain(..));
             state.session = None;
         }
-        while let Ok(outgoing) = self.waiting.try_recv() {
-            all.push(outgoing);
-        }
         let mut left = Vec::new();
         for mut outgoing in all {
             if outgoing.is_given_up() {
@@ -159,16 +150,20 @@ impl Runner {
                 outgoing.answer(Err(error));
             }
         }
-        self.shared.lock().queue.extend(left);
+        self.put_back(left);
+    }
+
+    /// Before those that have come meanwhile.
+    fn put_back(&self, left: Vec<Outgoing>) {
+        let mut state = self.shared.lock();
+        for outgoing in left.into_iter().rev() {
+            state.queue.push_front(outgoing);
+        }
     }
 
     /// Everything that belongs to no session.
-    fn take_all(&mut self) -> Vec<Outgoing> {
-        let mut all: Vec<Outgoing> = self.shared.lock().queue.drain(..).collect();
-        while let Ok(outgoing) = self.waiting.try_recv() {
-            all.push(outgoing);
-        }
-        all
+    fn take_all(&self) -> Vec<Outgoing> {
+        self.shared.lock().queue.drain(..).collect()
     }
 
     /// After the session's patience: answers the asks that may not be tried again. True where others are left;

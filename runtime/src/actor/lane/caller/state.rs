@@ -3,9 +3,10 @@
 use std::collections::{HashMap, VecDeque};
 use std::sync::{Mutex, MutexGuard};
 
+use bytes::Bytes;
 use tokio::sync::Notify;
 
-use super::{Kind, Outgoing};
+use super::{Kind, Outgoing, Reply, WAITING};
 use crate::actor::error::Fate;
 use crate::actor::lane::{Call, Deadline, OVERHEAD, Up};
 use crate::wire::session::Session;
@@ -23,8 +24,10 @@ pub(super) struct State {
     pub(super) session: Option<Session<Up>>,
     /// Asks that are in the session, by id.
     pub(super) open: HashMap<u64, Open>,
-    /// Messages that belong to no session yet; they come before those that are still to enter the lane.
+    /// Messages that belong to no session yet, by id. Those of senders who do not wait are few ([`WAITING`]);
+    /// of the others there are as many as there are futures that wait.
     pub(super) queue: VecDeque<Outgoing>,
+    next: u64,
 }
 
 pub(super) struct Open {
@@ -49,10 +52,42 @@ impl Shared {
         self.state.lock().expect("no panic while held")
     }
 
+    /// Puts a message at the queue's end; gives its id, by which it can be taken back. A tell for which there is room
+    /// is through: nobody waits for it.
+    pub(super) fn push(&self, mut outgoing: Outgoing) -> Option<u64> {
+        let id = {
+            let mut state = self.lock();
+            let id = state.next;
+            state.next += 1;
+            outgoing.id = id;
+            let through = outgoing.kind == Kind::Tell && state.queue.len() < WAITING;
+            if through {
+                outgoing.reply = Reply::Nobody;
+            }
+            state.queue.push_back(outgoing);
+            (!through).then_some(id)
+        };
+        self.wake.notify_one();
+        id
+    }
+
+    /// The asker of a stream has taken `more` replies.
+    pub(super) fn credit(&self, id: u64, more: u32) {
+        let mut state = self.lock();
+        if state.open.contains_key(&id)
+            && let Some(session) = &mut state.session
+        {
+            // At most one for every few items that came: not for the limits to stop.
+            session.send(Up::Credit { id, more }, OVERHEAD);
+            drop(state);
+            self.wake.notify_one();
+        }
+    }
+
     /// Takes an ask back, whose asker has gone.
     pub(super) fn withdraw(&self, id: u64) {
         let mut state = self.lock();
-        if let Some(index) = state.queue.iter().position(|o| o.id == id) {
+        if let Some(index) = state.in_queue(id) {
             state.queue.remove(index);
         } else if let Some(open) = state.open.remove(&id)
             // Where it is not known, it has not entered the lane: there it is seen that its asker is gone.
@@ -67,7 +102,7 @@ impl Shared {
     /// Takes an ask back whose time is up.
     pub(super) fn expire(&self, id: u64) -> Expired {
         let mut state = self.lock();
-        if let Some(index) = state.queue.iter().position(|o| o.id == id) {
+        if let Some(index) = state.in_queue(id) {
             let outgoing = state.queue.remove(index);
             return Expired::Fate(outgoing.map_or(Fate::NotSent, |o| o.fate));
         }
@@ -87,6 +122,10 @@ impl Shared {
 }
 
 impl State {
+    fn in_queue(&self, id: u64) -> Option<usize> {
+        self.queue.binary_search_by_key(&id, |o| o.id).ok()
+    }
+
     /// Whether the session takes more messages.
     pub(super) fn has_room(&self) -> bool {
         self.session.as_ref().is_some_and(Session::has_room)
@@ -109,7 +148,9 @@ impl State {
         };
         let bytes = call.payload.len() + OVERHEAD;
         let number = session.send(Up::Call(call), bytes);
-        if outgoing.kind != Kind::Tell {
+        if outgoing.kind == Kind::Tell {
+            outgoing.answer(Ok(Bytes::new()));
+        } else {
             let open = Open {
                 number,
                 outgoing,
