@@ -81,7 +81,8 @@ fn wish(rng: &mut StdRng, actor: u64, other: ActorId) -> SpawnRequest {
     match rng.random_range(0..100) {
         0 => demand.gpus = Milli(1000),
         1 => demand.gpus = Milli(250),
-        2 => demand.held_cores = rng.random_range(1..3),
+        // A little more than there is: some always wait.
+        2 if rng.random_range(0..2) == 0 => demand.held_cores = rng.random_range(1..3),
         3..=12 => demand.labels.push(rule("zone", LabelTest::Equals(zone))),
         13..=17 => {
             let zones = vec![zone, "a".to_owned()];
