@@ -39,9 +39,7 @@ impl Handler<Push> for Server {
 struct Train(Handle<Server>);
 
 #[derive(Serialize, Deserialize)]
-struct Worker {
-    seed: u64,
-}
+struct Worker(u64);
 
 #[corehold::actor]
 impl Actor for Worker {
@@ -53,7 +51,7 @@ impl Handler<Train> for Worker {
     type Result = ResponseFuture<Result<(), AskError>>;
 
     fn handle(&mut self, Train(server): Train, _: &mut Self::Context) -> Self::Result {
-        let seed = self.seed;
+        let seed = self.0;
         Box::pin(async move {
             let mut line = server.ask(Push(vec![0.0; 2])).await?;
             for step in 0..200 {
@@ -69,22 +67,13 @@ impl Handler<Train> for Worker {
 #[corehold::main]
 async fn main(cluster: Cluster) -> Result<(), Box<dyn std::error::Error>> {
     let server = cluster.actor(Server(vec![0.0; 2])).spawn().await?;
-    let workers = (0..4).map(|seed| cluster.actor(Worker { seed }).spawn());
+    let workers = (0..4).map(|seed| cluster.actor(Worker(seed)).spawn());
     let workers = try_join_all(workers).await?;
-    for done in try_join_all(
-        workers
-            .iter()
-            .map(|w| w.ask(Train(server.clone())).into_future()),
-    )
-    .await?
-    {
-        done?;
-    }
+    let train = |worker: &Handle<Worker>| worker.ask(Train(server.clone())).into_future();
+    let trained = try_join_all(workers.iter().map(train)).await?;
+    trained.into_iter().collect::<Result<Vec<_>, _>>()?;
     let line = server.ask(Push(vec![0.0; 2])).await?;
-    println!(
-        "learnt y = {:.3} x + {:.3} from points of y = 3 x - 1",
-        line[0], line[1]
-    );
+    println!("learnt {line:.3?} from points of y = 3 x - 1");
     assert!((line[0] - 3.0).abs() < 0.01 && (line[1] + 1.0).abs() < 0.01);
     Ok(())
 }

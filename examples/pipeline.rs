@@ -70,10 +70,7 @@ async fn main(cluster: Cluster) -> Result<(), Box<dyn std::error::Error>> {
         parser.ask(Line(format!("line {n}"))).await??;
     }
     // The source is done when all but the last few lines are: it went at the pace of the slowest stage.
-    println!(
-        "{LINES} lines went in in {:.2} s",
-        began.elapsed().as_secs_f64()
-    );
+    println!("{LINES} lines went in in {:.2?}", began.elapsed());
     let total = sum.ask(Add(0)).await?;
     println!("their sum is {total}");
     assert_eq!(total, LINES * (LINES - 1) / 2);

@@ -12,6 +12,7 @@ use corehold::cluster::{
     ActorAction, ActorEvent, ActorId, Affinity, BundleRef, Capacity, DeathCause, Demand, Gpu,
     GroupId, GroupRequest, HeadAction, HeadEvent, HeadSettings, HeadState, HeldCore, Hello,
     LabelRule, LabelTest, MemberEvent, Milli, NodeId, Owner, Restart, SpawnRequest, Strategy,
+    Terms,
 };
 use rand::rngs::StdRng;
 use rand::{RngExt as _, SeedableRng as _};
@@ -81,7 +82,8 @@ fn wish(rng: &mut StdRng, actor: u64, other: ActorId) -> SpawnRequest {
     match rng.random_range(0..100) {
         0 => demand.gpus = Milli(1000),
         1 => demand.gpus = Milli(250),
-        2 => demand.held_cores = rng.random_range(1..3),
+        // A little more than there is: some always wait.
+        2 if rng.random_range(0..2) == 0 => demand.held_cores = rng.random_range(1..3),
         3..=12 => demand.labels.push(rule("zone", LabelTest::Equals(zone))),
         13..=17 => {
             let zones = vec![zone, "a".to_owned()];
@@ -111,9 +113,11 @@ fn wish(rng: &mut StdRng, actor: u64, other: ActorId) -> SpawnRequest {
         actor: ActorId(actor),
         name: actor.is_multiple_of(10).then(|| format!("worker-{actor}")),
         owner: Owner::Driver(actor % 16),
+        owner_life: 0,
         demand,
         args: vec![0; 64],
         restart: Restart::Never,
+        terms: Terms::default(),
         process: false,
         place_within: None,
     }

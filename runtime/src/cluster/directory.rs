@@ -31,7 +31,6 @@ use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 
-use super::demand::Demand;
 use super::ids::{ActorId, GroupId, NodeId, Owner};
 use super::placement::{Placement, Unplaceable};
 use super::suggest::near_ones;
@@ -90,8 +89,14 @@ struct Entry {
     timer: Option<Duration>,
     /// Its place in the queue for places.
     order: u64,
-    /// The same for actors that ask for the same (and now and then for others).
-    class: u64,
+    class: Class,
+}
+
+/// The same for actors that ask for the same, and for no others (it is 64 bits of a good hash of the demand).
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+enum Class {
+    Demand(u64),
+    Group(GroupId),
 }
 
 /// What waits or has a deadline.
@@ -112,8 +117,8 @@ enum Retry {
     Changed,
 }
 
-/// What was refused while those that wait are tried, by class.
-type Refused = HashMap<u64, (Demand, Option<Unplaceable>)>;
+/// Why actors were refused while those that wait are tried, by class.
+type Refused = HashMap<Class, Unplaceable>;
 
 /// The actors of the cluster.
 #[derive(Debug)]
@@ -124,6 +129,8 @@ pub struct Directory {
     owned: BTreeMap<Owner, BTreeSet<ActorId>>,
     on_node: BTreeMap<NodeId, BTreeSet<ActorId>>,
     pending: BTreeMap<u64, Subject>,
+    /// The places in that queue of the actors of each class, and of groups, each of which is a class.
+    classes: BTreeMap<Class, BTreeSet<u64>>,
     /// Of the pending, those with affinities: another's coming or going may matter to them.
     pending_near: usize,
     timers: BTreeSet<(Duration, Subject)>,
@@ -163,6 +170,7 @@ impl Directory {
             on_node: BTreeMap::new(),
             pending: BTreeMap::new(),
             pending_near: 0,
+            classes: BTreeMap::new(),
             groups: BTreeMap::new(),
             owned_groups: BTreeMap::new(),
             in_group: BTreeMap::new(),
@@ -384,13 +392,52 @@ impl Directory {
             if retry == Retry::No {
                 return step.actions;
             }
-            let mut refused = Refused::new();
-            for subject in self.pending.values().copied().collect::<Vec<_>>() {
-                match subject {
-                    Subject::Actor(actor) => {
-                        self.place_again(actor, retry, &mut refused, &mut step);
+            if retry == Retry::Freed {
+                self.place_who_can(&mut step);
+            } else {
+                let mut refused = Refused::new();
+                for subject in self.pending.values().copied().collect::<Vec<_>>() {
+                    match subject {
+                        Subject::Actor(actor) => self.place_again(actor, &mut refused, &mut step),
+                        Subject::Group(group) => self.place_group(group, &mut step),
                     }
-                    Subject::Group(group) => self.place_group(group, &mut step),
+                }
+            }
+        }
+    }
+
+    /// Tries the first that waits of every class, in their order, and the next of its class when it has a place.
+    fn place_who_can(&mut self, step: &mut Step<'_>) {
+        let firsts = self.classes.iter();
+        let firsts = firsts.filter_map(|(class, orders)| Some((*orders.first()?, *class)));
+        let mut turns: BTreeMap<u64, Class> = firsts.collect();
+        while let Some((order, class)) = turns.pop_first() {
+            let goes_on = match self.pending.get(&order).copied() {
+                Some(Subject::Actor(actor)) => self.place_if_it_can(actor, step),
+                Some(Subject::Group(group)) => {
+                    self.place_group(group, step);
+                    false
+                }
+                None => true,
+            };
+            if goes_on && let Some(orders) = self.classes.get(&class) {
+                let next = orders.range(order + 1..).next();
+                turns.extend(next.map(|&next| (next, class)));
+            }
+        }
+    }
+
+    /// Puts into the queue for places, or takes out of it.
+    fn queue(&mut self, order: u64, subject: Subject, class: Class, waits: bool) {
+        if waits {
+            self.pending.insert(order, subject);
+            self.classes.entry(class).or_default().insert(order);
+        } else {
+            self.pending.remove(&order);
+            if let Some(orders) = self.classes.get_mut(&class) {
+                orders.remove(&order);
+                if orders.is_empty() {
+                    self.classes.remove(&class);
                 }
             }
         }
@@ -409,17 +456,21 @@ impl Directory {
         };
         let was_pending = matches!(entry.record.state, ActorState::Pending { .. });
         let is_pending = matches!(state, ActorState::Pending { .. });
+        entry.record.state = state.clone();
+        let incarnation = entry.record.incarnation;
         if is_pending && !was_pending {
             entry.order = self.next_order;
             self.next_order += 1;
-            self.pending.insert(entry.order, Subject::Actor(actor));
-            self.pending_near += usize::from(!entry.record.spawn.demand.affinity.is_empty());
-        } else if was_pending && !is_pending {
-            self.pending.remove(&entry.order);
-            self.pending_near -= usize::from(!entry.record.spawn.demand.affinity.is_empty());
         }
-        entry.record.state = state.clone();
-        let incarnation = entry.record.incarnation;
+        if is_pending != was_pending {
+            let (order, class) = (entry.order, entry.class);
+            let near = usize::from(!entry.record.spawn.demand.affinity.is_empty());
+            match is_pending {
+                true => self.pending_near += near,
+                false => self.pending_near -= near,
+            }
+            self.queue(order, Subject::Actor(actor), class, is_pending);
+        }
         step.actions.push(ActorAction::Update {
             actor,
             incarnation,

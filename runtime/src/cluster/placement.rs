@@ -24,7 +24,7 @@
 //! - PG-3: a bundle is given back when its group has ended and the last actor in it has too, not before.
 //! - PG-4: of a group, `infeasible` is said only where no placement on empty nodes exists.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::fmt;
 
 use serde::{Deserialize, Serialize};
@@ -91,8 +91,9 @@ pub struct Placement {
     /// Actors that are not dead, placed or not, with their names.
     known: BTreeMap<ActorId, Option<String>>,
     actor_names: BTreeMap<String, ActorId>,
-    /// Placed actors by what they must be apart from.
-    apart: BTreeMap<AffinityTo, BTreeSet<ActorId>>,
+    /// Placed actors by what they must be apart from: an actor's id, or its name.
+    apart_from: HashMap<ActorId, BTreeSet<ActorId>>,
+    apart_from_named: HashMap<String, BTreeSet<ActorId>>,
 }
 
 impl Placement {
@@ -204,9 +205,10 @@ impl Placement {
         Some(reservation)
     }
 
-    /// Reserves exactly what the actor had before the head lost its memory; false, and nothing is reserved, if
-    /// that is not free.
-    pub fn restore(&mut self, actor: ActorId, demand: &Demand, reservation: &Reservation) -> bool {
+    /// Reserves again exactly what the actor had before the head's restart; false, and nothing is reserved, if
+    /// that is not there or not free. Of an actor in a placement group, after the group
+    /// ([`Placement::readopt_group`]).
+    pub fn readopt(&mut self, actor: ActorId, demand: &Demand, reservation: Reservation) -> bool {
         let given = Given {
             held: reservation.held.clone(),
             gpus: reservation.gpus.clone(),
@@ -218,7 +220,7 @@ impl Placement {
         let free = !self.reserved.contains_key(&actor)
             && room.is_some_and(|room| room.has_free(demand, &given));
         if free {
-            self.take(actor, demand, reservation, &given);
+            self.take(actor, demand, &reservation, &given);
         }
         free
     }
@@ -298,7 +300,16 @@ impl Placement {
         }
         self.reindex(reservation.node);
         for to in must_be_apart_from(demand) {
-            self.apart.entry(to.clone()).or_default().insert(actor);
+            match to {
+                AffinityTo::Actor(other) => {
+                    self.apart_from.entry(*other).or_default().insert(actor);
+                }
+                AffinityTo::Named(name) => {
+                    let named = self.apart_from_named.entry(name.clone());
+                    named.or_default().insert(actor);
+                }
+                AffinityTo::Node(_) => {}
+            }
         }
         let reserved = (reservation.clone(), demand.clone());
         self.reserved.insert(actor, reserved);
@@ -307,11 +318,10 @@ impl Placement {
     fn unreserve(&mut self, actor: ActorId) -> Option<(Reservation, Demand)> {
         let (reservation, demand) = self.reserved.remove(&actor)?;
         for to in must_be_apart_from(&demand) {
-            if let Some(actors) = self.apart.get_mut(to) {
-                actors.remove(&actor);
-                if actors.is_empty() {
-                    self.apart.remove(to);
-                }
+            match to {
+                AffinityTo::Actor(other) => remove_from(&mut self.apart_from, other, actor),
+                AffinityTo::Named(name) => remove_from(&mut self.apart_from_named, name, actor),
+                AffinityTo::Node(_) => {}
             }
         }
         Some((reservation, demand))
@@ -319,10 +329,24 @@ impl Placement {
 }
 
 fn must_be_apart_from(demand: &Demand) -> impl Iterator<Item = &AffinityTo> {
-    let actors = |to: &AffinityTo| !matches!(to, AffinityTo::Node(_));
     let wishes = demand.affinity.iter();
     let apart = wishes.filter(|wish| wish.required && wish.apart);
-    apart.map(|wish| &wish.to).filter(move |to| actors(to))
+    apart.map(|wish| &wish.to)
+}
+
+fn remove_from<K: Eq + std::hash::Hash, Q: Eq + std::hash::Hash + ?Sized>(
+    sets: &mut HashMap<K, BTreeSet<ActorId>>,
+    key: &Q,
+    actor: ActorId,
+) where
+    K: std::borrow::Borrow<Q>,
+{
+    if let Some(set) = sets.get_mut(key) {
+        set.remove(&actor);
+        if set.is_empty() {
+            sets.remove(key);
+        }
+    }
 }
 
 impl fmt::Display for Reservation {

@@ -18,7 +18,7 @@ use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 
-use super::{ActorAction, Directory, Retry, Step, Subject};
+use super::{ActorAction, Class, Directory, Retry, Step, Subject};
 use crate::cluster::demand::Demand;
 use crate::cluster::ids::{GroupId, NodeId, Owner};
 use crate::cluster::placement::{Strategy, Unplaceable};
@@ -216,7 +216,7 @@ impl Directory {
             return;
         };
         if matches!(entry.record.state, GroupState::Pending { .. }) {
-            self.pending.remove(&entry.order);
+            self.queue(entry.order, subject, Class::Group(group), false);
         }
         let owner = entry.record.request.owner;
         if let Some(owned) = self.owned_groups.get_mut(&owner) {
@@ -253,15 +253,17 @@ impl Directory {
         };
         let was_pending = matches!(entry.record.state, GroupState::Pending { .. });
         let is_pending = matches!(state, GroupState::Pending { .. });
+        entry.was_whole |= matches!(state, GroupState::Reserved { .. });
+        entry.record.state = state.clone();
         if is_pending && !was_pending {
             entry.order = self.next_order;
             self.next_order += 1;
-            self.pending.insert(entry.order, Subject::Group(group));
-        } else if was_pending && !is_pending {
-            self.pending.remove(&entry.order);
         }
-        entry.was_whole |= matches!(state, GroupState::Reserved { .. });
-        entry.record.state = state.clone();
+        if is_pending != was_pending {
+            let order = entry.order;
+            let class = Class::Group(group);
+            self.queue(order, Subject::Group(group), class, is_pending);
+        }
         step.actions.push(ActorAction::Group { group, state });
     }
 }

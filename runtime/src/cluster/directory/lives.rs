@@ -4,12 +4,26 @@ use std::hash::{DefaultHasher, Hash as _, Hasher as _};
 
 use super::record::{ActorRecord, ActorState, SpawnRequest};
 use super::{
-    ActorAction, Directory, Entry, Refused, Retry, SpawnRefused, StartOrder, Step, Subject,
+    ActorAction, Class, Directory, Entry, Refused, Retry, SpawnRefused, StartOrder, Step, Subject,
 };
 use crate::cluster::death::{DeathRecord, LastWords};
 use crate::cluster::ids::{ActorId, NodeId, Owner};
-use crate::cluster::placement::{Reservation, Unplaceable};
+use crate::cluster::placement::{Placement, Reservation, Unplaceable};
 use crate::cluster::supervision::{DeathCause, Fate, Supervisor};
+
+impl Entry {
+    pub(super) fn new(record: ActorRecord, supervisor: Supervisor) -> Self {
+        let mut class = DefaultHasher::new();
+        record.spawn.demand.hash(&mut class);
+        Entry {
+            record,
+            supervisor,
+            timer: None,
+            order: 0,
+            class: Class::Demand(class.finish()),
+        }
+    }
+}
 
 impl Directory {
     pub(super) fn spawn(&mut self, request: SpawnRequest, step: &mut Step<'_>) {
@@ -82,17 +96,6 @@ impl Directory {
     }
 
     fn insert(&mut self, request: SpawnRequest, step: &mut Step<'_>) {
-        let actor = request.actor;
-        if let Some(name) = &request.name {
-            self.names.insert(name.clone(), actor);
-        }
-        step.placement.introduce(actor, request.name.as_deref());
-        self.owned.entry(request.owner).or_default().insert(actor);
-        if let Some(bundle) = request.demand.bundle {
-            self.in_group.entry(bundle.group).or_default().insert(actor);
-        }
-        let mut class = DefaultHasher::new();
-        request.demand.hash(&mut class);
         let supervisor = Supervisor::new(request.restart, self.limits.backoff).on(request.terms);
         // Never seen: `place` decides at once.
         let state = ActorState::Restarting {
@@ -108,16 +111,31 @@ impl Directory {
             words: LastWords::default(),
             death: None,
         };
-        self.actors.insert(
-            actor,
-            Entry {
-                record,
-                supervisor,
-                timer: None,
-                order: 0,
-                class: class.finish(),
-            },
-        );
+        self.enrol(Entry::new(record, supervisor), step.placement);
+    }
+
+    /// Takes an actor into all tables by which it is found.
+    pub(super) fn enrol(&mut self, entry: Entry, placement: &mut Placement) {
+        let spawn = &entry.record.spawn;
+        let actor = spawn.actor;
+        if let Some(name) = &spawn.name {
+            self.names.insert(name.clone(), actor);
+        }
+        placement.introduce(actor, spawn.name.as_deref());
+        self.owned.entry(spawn.owner).or_default().insert(actor);
+        if let Some(bundle) = spawn.demand.bundle {
+            self.in_group.entry(bundle.group).or_default().insert(actor);
+        }
+        if matches!(entry.record.state, ActorState::Pending { .. }) {
+            self.queue(entry.order, Subject::Actor(actor), entry.class, true);
+            self.pending_near += usize::from(!spawn.demand.affinity.is_empty());
+        }
+        if let Some(node) = entry.record.state.node() {
+            self.on_node.entry(node).or_default().insert(actor);
+        }
+        let timer = entry.timer.map(|at| (at, Subject::Actor(actor)));
+        self.timers.extend(timer);
+        self.actors.insert(actor, entry);
     }
 
     /// Finds a place for an actor that has none: then it starts, else it pends or dies.
@@ -131,39 +149,47 @@ impl Directory {
         }
     }
 
-    /// Tries an actor that pends once more. One that asks for what another was refused is not tried.
+    /// Tries an actor that pends once more, after nodes have changed: what is refused again has its reasons said
+    /// anew, which are the same for all that ask for the same.
     pub(super) fn place_again(
         &mut self,
         actor: ActorId,
-        retry: Retry,
         refused: &mut Refused,
         step: &mut Step<'_>,
     ) {
         let Some(entry) = self.actors.get(&actor) else {
             return;
         };
-        let demand = &entry.record.spawn.demand;
+        let (demand, class) = (&entry.record.spawn.demand, entry.class);
         let alike = step.placement.treats_alike(actor, demand);
-        if alike
-            && let Some((other, why)) = refused.get(&entry.class)
-            && other == demand
-        {
-            if let Some(why) = why.clone() {
+        if alike && let Some(why) = refused.get(&class).cloned() {
+            self.pend(actor, why, step);
+            return;
+        }
+        match step.placement.reserve(actor, demand) {
+            Ok(place) => self.begin_life(actor, &place, step),
+            Err(why) => {
+                if alike {
+                    refused.insert(class, why.clone());
+                }
                 self.pend(actor, why, step);
             }
-            return;
         }
-        if let Some(place) = step.placement.try_reserve(actor, demand) {
-            self.begin_life(actor, &place, step);
-            return;
-        }
-        let changed = retry == Retry::Changed;
-        let why = changed.then(|| step.placement.explain(Some(actor), demand));
-        if alike {
-            refused.insert(entry.class, (demand.clone(), why.clone()));
-        }
-        if let Some(why) = why {
-            self.pend(actor, why, step);
+    }
+
+    /// Tries an actor that pends once more, after something came free; says whether another one that asks for the
+    /// same may have better luck, or as good.
+    pub(super) fn place_if_it_can(&mut self, actor: ActorId, step: &mut Step<'_>) -> bool {
+        let Some(entry) = self.actors.get(&actor) else {
+            return true;
+        };
+        let demand = &entry.record.spawn.demand;
+        match step.placement.try_reserve(actor, demand) {
+            Some(place) => {
+                self.begin_life(actor, &place, step);
+                true
+            }
+            None => !step.placement.treats_alike(actor, demand),
         }
     }
 

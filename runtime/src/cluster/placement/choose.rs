@@ -127,21 +127,19 @@ impl Placement {
     }
 
     /// The placed actors that must be apart from this one.
-    pub(super) fn shunned_by(&self, actor: Option<ActorId>) -> Vec<ActorId> {
-        let Some(actor) = actor.filter(|_| !self.apart.is_empty()) else {
-            return Vec::new();
-        };
-        let name = self.known.get(&actor).cloned().flatten();
-        let by_id = self.apart.get(&AffinityTo::Actor(actor));
-        let by_name = name.and_then(|name| self.apart.get(&AffinityTo::Named(name)));
-        let all = by_id.into_iter().chain(by_name).flatten();
-        all.copied().collect()
+    pub(super) fn shunned_by(&self, actor: Option<ActorId>) -> impl Iterator<Item = ActorId> {
+        let by_id = actor.and_then(|actor| self.apart_from.get(&actor));
+        let by_name = actor
+            .filter(|_| !self.apart_from_named.is_empty())
+            .and_then(|actor| self.known.get(&actor)?.as_ref())
+            .and_then(|name| self.apart_from_named.get(name));
+        by_id.into_iter().chain(by_name).flatten().copied()
     }
 
     /// Whether it makes no difference which actor asks for this: neither are there others that matter to it, nor
     /// does it matter to others.
     pub fn treats_alike(&self, actor: ActorId, demand: &Demand) -> bool {
-        demand.affinity.is_empty() && self.shunned_by(Some(actor)).is_empty()
+        demand.affinity.is_empty() && self.shunned_by(Some(actor)).next().is_none()
     }
 
     fn whereabouts(&self, to: &AffinityTo) -> Option<NodeId> {

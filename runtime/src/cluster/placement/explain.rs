@@ -111,7 +111,7 @@ impl Placement {
                 _ => {}
             }
         }
-        let shunning = self.shunned_by(actor).into_iter().find(|&other| {
+        let shunning = self.shunned_by(actor).find(|&other| {
             self.reservation(other)
                 .is_some_and(|other| other.node == node)
         })?;

@@ -105,6 +105,49 @@ impl Placement {
             .collect()
     }
 
+    /// What every bundle was given, for [`Placement::readopt_group`]; `None` for one that has lost its node.
+    pub fn group_reservations(&self, group: GroupId) -> Vec<Option<Reservation>> {
+        let bundles = self.groups.get(&group).map(|group| &group.bundles);
+        let all = bundles.into_iter().flatten().zip(0..);
+        all.map(|(bundle, index)| {
+            let place = bundle.place.as_ref()?;
+            Some(Reservation {
+                node: place.node,
+                held: place.given.held.clone(),
+                gpus: place.given.gpus.clone(),
+                bundle: Some((group, index)),
+            })
+        })
+        .collect()
+    }
+
+    /// Reserves again what a group had before the head's restart. A bundle whose room is not there or not free stays
+    /// without a place, as if its node were lost.
+    pub fn readopt_group(
+        &mut self,
+        group: GroupId,
+        strategy: Strategy,
+        bundles: &[Demand],
+        places: Vec<Option<Reservation>>,
+    ) {
+        self.groups.entry(group).or_insert_with(|| Group {
+            strategy,
+            ending: false,
+            bundles: bundles.iter().map(Bundle::waiting).collect(),
+        });
+        for ((demand, place), index) in bundles.iter().zip(places).zip(0..) {
+            let Some(place) = place else { continue };
+            let given = Given {
+                held: place.held,
+                gpus: place.gpus,
+            };
+            let room = self.nodes.get(&place.node).map(|place| &place.room);
+            if room.is_some_and(|room| room.has_free(demand, &given)) {
+                self.place_bundle(group, index, place.node, given);
+            }
+        }
+    }
+
     /// What of a bundle its actors use.
     pub fn bundle_usage(&self, group: GroupId, bundle: u32) -> Option<&super::Usage> {
         let bundle = self.groups.get(&group)?.bundles.get(bundle as usize)?;

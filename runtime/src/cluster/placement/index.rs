@@ -5,6 +5,9 @@
 //! occur at all. From that follows a score that no node below can be better than; a search that goes to the better
 //! half first leaves out whatever cannot beat what it has found. It finds exactly the node that looking at all of
 //! them would, because every step from the summary to the score is monotonous, also in floating point.
+//!
+//! There is a tree for every kind of node, by the size of what it has: over nodes of a kind the summaries are sharp, so
+//! that most of a tree is left out.
 
 use std::collections::BTreeMap;
 
@@ -64,70 +67,66 @@ pub(super) struct Need {
 
 #[derive(Debug, Default)]
 pub(super) struct Index {
-    /// The root is at 1, the children of i are at 2i and 2i + 1, the nodes are in the second half.
-    tree: Vec<Option<Summary>>,
-    /// Which node is at which place of the second half.
-    slots: Vec<Option<NodeId>>,
-    slot_of: BTreeMap<NodeId, usize>,
-    vacant: Vec<usize>,
+    trees: Vec<Tree>,
+    tree_of: BTreeMap<Kind, usize>,
+    /// The tree of every node, and its place there.
+    home: BTreeMap<NodeId, (usize, usize)>,
     custom: Vec<String>,
+}
+
+/// The size of a node, roughly: machines of a kind differ a little in memory.
+type Kind = Vec<u64>;
+
+/// A binary tree of summaries: the root is at 1, the children of i are at 2i and 2i + 1, the nodes are in the second
+/// half.
+#[derive(Debug, Default)]
+struct Tree {
+    at: Vec<Option<Summary>>,
+    vacant: Vec<usize>,
 }
 
 impl Index {
     /// Takes in how a node stands now; `open` says whether it takes new actors.
     pub fn update(&mut self, id: NodeId, place: &Place, open: bool) {
+        let (tree, slot) = match self.home.get(&id) {
+            Some(&home) => home,
+            None => self.add(id, place),
+        };
+        let summary = open.then(|| self.summary(id, place));
+        self.trees[tree].set(slot, summary);
+    }
+
+    pub fn remove(&mut self, id: NodeId) {
+        if let Some((tree, slot)) = self.home.remove(&id) {
+            self.trees[tree].set(slot, None);
+            self.trees[tree].vacant.push(slot);
+        }
+    }
+
+    fn add(&mut self, id: NodeId, place: &Place) -> (usize, usize) {
         for name in place.capacity.custom.keys() {
             if self.custom.len() < RESOURCES - FIRST_CUSTOM && !self.custom.contains(name) {
                 self.custom.push(name.clone());
             }
         }
-        let slot = match self.slot_of.get(&id) {
-            Some(&slot) => slot,
-            None => self.add(id),
-        };
-        let summary = open.then(|| self.summary(id, place));
-        self.set(slot, summary);
-    }
-
-    pub fn remove(&mut self, id: NodeId) {
-        if let Some(slot) = self.slot_of.remove(&id) {
-            self.set(slot, None);
-            self.slots[slot] = None;
-            self.vacant.push(slot);
+        let room = &place.room;
+        let custom = self.custom.iter().map(|name| room.custom.get(name));
+        let mut kind = vec![
+            room.cpus.0,
+            room.memory,
+            room.held.len() as u64,
+            room.gpus.len() as u64,
+        ];
+        kind.extend(custom.map(|amount| amount.map_or(0, |amount| amount.0)));
+        let kind = kind.into_iter().map(roughly).collect();
+        let next = self.trees.len();
+        let tree = *self.tree_of.entry(kind).or_insert(next);
+        if tree == next {
+            self.trees.push(Tree::default());
         }
-    }
-
-    fn add(&mut self, id: NodeId) -> usize {
-        let slot = self.vacant.pop().unwrap_or_else(|| {
-            let width = self.slots.len();
-            if width == 0 {
-                self.slots = vec![None];
-                self.tree = vec![None; 2];
-                return 0;
-            }
-            // Twice the room: the old tree becomes the left half of the new one.
-            let leaves: Vec<_> = self.tree[width..].to_vec();
-            self.slots.resize(2 * width, None);
-            self.tree = vec![None; 4 * width];
-            self.tree[2 * width..3 * width].copy_from_slice(&leaves);
-            for at in (1..2 * width).rev() {
-                self.tree[at] = joined(self.tree[2 * at], self.tree[2 * at + 1]);
-            }
-            self.vacant.extend((width + 1..2 * width).rev());
-            width
-        });
-        self.slots[slot] = Some(id);
-        self.slot_of.insert(id, slot);
-        slot
-    }
-
-    fn set(&mut self, slot: usize, summary: Option<Summary>) {
-        let mut at = self.slots.len() + slot;
-        self.tree[at] = summary;
-        while at > 1 {
-            at /= 2;
-            self.tree[at] = joined(self.tree[2 * at], self.tree[2 * at + 1]);
-        }
+        let home = (tree, self.trees[tree].add());
+        self.home.insert(id, home);
+        home
     }
 
     fn summary(&self, id: NodeId, place: &Place) -> Summary {
@@ -208,15 +207,57 @@ impl Index {
         accept: &mut dyn FnMut(NodeId) -> bool,
     ) -> Option<Score> {
         let mut found = best;
-        if let Some(bound) = self.bound(1, need) {
-            self.descend(1, bound, need, &mut found, accept);
+        let roots = self.trees.iter();
+        let roots = roots.filter_map(|tree| Some((tree.bound(1, need)?, tree)));
+        let mut roots: Vec<(Score, &Tree)> = roots.collect();
+        roots.sort_by_key(|(bound, _)| *bound);
+        for (bound, tree) in roots {
+            tree.descend(1, bound, need, &mut found, accept);
         }
         found.filter(|_| found != best)
     }
 
     /// How good a node is for a demand, the number of `unmet` preferences aside.
     pub fn score(&self, id: NodeId, need: &Need) -> Option<Score> {
-        self.bound(self.slots.len() + self.slot_of.get(&id)?, need)
+        let (tree, slot) = *self.home.get(&id)?;
+        let tree = &self.trees[tree];
+        tree.bound(tree.width() + slot, need)
+    }
+}
+
+impl Tree {
+    /// How many nodes it has room for.
+    fn width(&self) -> usize {
+        self.at.len() / 2
+    }
+
+    fn add(&mut self) -> usize {
+        if let Some(slot) = self.vacant.pop() {
+            return slot;
+        }
+        let width = self.width();
+        if width == 0 {
+            self.at = vec![None; 2];
+            return 0;
+        }
+        // Twice the room: the old tree becomes the left half of the new one.
+        let mut grown = vec![None; 4 * width];
+        grown[2 * width..3 * width].copy_from_slice(&self.at[width..]);
+        for at in (1..2 * width).rev() {
+            grown[at] = joined(grown[2 * at], grown[2 * at + 1]);
+        }
+        self.at = grown;
+        self.vacant.extend((width + 1..2 * width).rev());
+        width
+    }
+
+    fn set(&mut self, slot: usize, summary: Option<Summary>) {
+        let mut at = self.width() + slot;
+        self.at[at] = summary;
+        while at > 1 {
+            at /= 2;
+            self.at[at] = joined(self.at[2 * at], self.at[2 * at + 1]);
+        }
     }
 
     fn descend(
@@ -230,7 +271,7 @@ impl Index {
         if best.is_some_and(|best| best <= bound) {
             return;
         }
-        if at >= self.slots.len() {
+        if at >= self.width() {
             if accept(bound.3) {
                 *best = Some(bound);
             }
@@ -250,7 +291,7 @@ impl Index {
 
     /// A score that nothing below is better than; `None` if nothing below will do.
     fn bound(&self, at: usize, need: &Need) -> Option<Score> {
-        let summary = self.tree.get(at)?.as_ref()?;
+        let summary = self.at.get(at)?.as_ref()?;
         if summary.marks & need.marks != need.marks
             || need.one_of.iter().any(|one| summary.marks & one == 0)
         {
@@ -266,6 +307,12 @@ impl Index {
         let load = (load + 0.5) as u64;
         Some((need.unmet, load, summary.actors, summary.id))
     }
+}
+
+/// The five leading bits.
+fn roughly(amount: u64) -> u64 {
+    let bits = u64::BITS - amount.leading_zeros();
+    amount >> bits.saturating_sub(5) << bits.saturating_sub(5)
 }
 
 fn joined(a: Option<Summary>, b: Option<Summary>) -> Option<Summary> {

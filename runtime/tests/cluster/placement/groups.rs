@@ -482,3 +482,75 @@ proptest! {
         prop_assert_eq!(placement.groups().count(), 0);
     }
 }
+
+#[test]
+fn a_restarted_head_takes_over_exactly_what_was_reserved_pl3() {
+    let fresh = || {
+        let mut placement = Placement::new();
+        for id in [1, 2] {
+            placement.add_node(NodeId(id), format!("n{id}"), nodes(id));
+        }
+        placement
+    };
+    let mut before = fresh();
+    let bundles = [
+        cpus(1),
+        Demand {
+            gpus: Milli(500),
+            held_cores: 1,
+            ..cpus(1)
+        },
+    ];
+    before
+        .reserve_group(GroupId(1), Layout::Pack, &bundles)
+        .unwrap();
+    let demands = [
+        (
+            1,
+            inside(
+                1,
+                Some(1),
+                Demand {
+                    held_cores: 1,
+                    ..Demand::default()
+                },
+            ),
+        ),
+        (
+            2,
+            Demand {
+                gpus: Milli(500),
+                ..Demand::of("A")
+            },
+        ),
+        (
+            3,
+            Demand {
+                held_cores: 2,
+                ..Demand::of("A")
+            },
+        ),
+    ];
+    for (actor, demand) in &demands {
+        before.reserve(ActorId(*actor), demand).unwrap();
+    }
+
+    let mut after = fresh();
+    let places = before.group_reservations(GroupId(1));
+    after.readopt_group(GroupId(1), Layout::Pack, &bundles, places);
+    for (actor, demand) in &demands {
+        let had = before.reservation(ActorId(*actor)).unwrap();
+        assert!(after.readopt(ActorId(*actor), demand, had.clone()), "{had}");
+        // What others have is not given out twice.
+        assert!(!after.readopt(ActorId(99), demand, had.clone()) || demand.gpus.0 == 500);
+        after.release(ActorId(99));
+        assert_eq!(after.reservation(ActorId(*actor)), Some(had));
+    }
+    for id in [NodeId(1), NodeId(2)] {
+        assert_eq!(after.usage(id), before.usage(id));
+    }
+    assert_eq!(
+        after.bundle_usage(GroupId(1), 1),
+        before.bundle_usage(GroupId(1), 1)
+    );
+}
