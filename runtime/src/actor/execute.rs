@@ -13,9 +13,10 @@ use tokio::sync::{mpsc, oneshot};
 use tokio::time::Instant;
 
 use super::gate::Permit;
-use super::mailbox::{Job, Running};
+use super::mailbox::Job;
 use super::registry::RemoteActor;
 use super::replies::Replies;
+use super::turns::{Running, Turn};
 
 /// Where an answer goes. Dropped without [`give`](Self::give), it tells the sender that there will be none, and
 /// whether the handler had begun.
@@ -202,6 +203,7 @@ pub(super) fn execute<A, M, W>(
     W: Answer<M::Result>,
 {
     let Terms { permit, abort, .. } = terms;
+    let turn = running.begin::<M>();
     answer.begin();
     let mut response = Some(actor.handle(message, ctx));
     // actix spawns the futures that handlers return where nothing can end them; so they are taken out first.
@@ -213,7 +215,7 @@ pub(super) fn execute<A, M, W>(
                 rest.await;
             }
         };
-        run(running, handled, abort, permit);
+        run(running, handled, abort, (permit, turn));
         return;
     }
     if let Some(future) = any.downcast_mut::<Option<ResponseActFuture<A, M::Result>>>() {
@@ -222,7 +224,7 @@ pub(super) fn execute<A, M, W>(
             rest: None,
             aborted: Abortable::new(pending(), abort),
             answer: Some(answer),
-            _permit: permit,
+            _held: (permit, turn),
         });
         return;
     }
@@ -232,7 +234,7 @@ pub(super) fn execute<A, M, W>(
     match reply.try_recv() {
         Ok(reply) => {
             if let Some(rest) = answer.give(reply) {
-                run(running, rest, abort, permit);
+                run(running, rest, abort, (permit, turn));
             }
         }
         // A response type that answers later, in a way of its own.
@@ -244,7 +246,7 @@ pub(super) fn execute<A, M, W>(
                     rest.await;
                 }
             };
-            run(running, handled, abort, permit);
+            run(running, handled, abort, (permit, turn));
         }
         Err(oneshot::error::TryRecvError::Closed) => drop(answer),
     }
@@ -254,12 +256,12 @@ fn run(
     running: &mut Running,
     handled: impl Future<Output = ()> + 'static,
     abort: AbortRegistration,
-    permit: Permit,
+    held: (Permit, Turn),
 ) {
     let handled = Abortable::new(handled, abort);
     running.push(Box::pin(async move {
         let _ = handled.await;
-        drop(permit);
+        drop(held);
     }));
 }
 
@@ -270,7 +272,7 @@ struct ActHandler<A: RemoteActor, R, W> {
     rest: Option<Rest>,
     aborted: Abortable<Pending<()>>,
     answer: Option<W>,
-    _permit: Permit,
+    _held: (Permit, Turn),
 }
 
 impl<A: RemoteActor, R, W: Answer<R> + Unpin> ActorFuture<A> for ActHandler<A, R, W> {

@@ -210,11 +210,11 @@ async fn died(process: &Process, hosted: &Hosted, fate: Fate) -> AskError {
             actor: hosted.label(),
         };
     };
-    let for_good = process.head.after_life(hosted.id, hosted.incarnation).await;
+    let after = process.head.after_life(hosted.id, hosted.incarnation).await;
     AskError::ActorDied {
         actor: hosted.label(),
-        restarting: for_good.is_none(),
-        cause: for_good.unwrap_or(here),
+        restarting: after.as_ref().is_none_or(|a| a.restarting),
+        cause: after.map_or(here, |a| a.cause),
         fate,
     }
 }

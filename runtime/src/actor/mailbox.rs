@@ -1,7 +1,14 @@
 //! A mailbox: what was sent to an actor and is not in its hands yet.
 //!
-//! It stands before actix's own, so that a message whose sender gave up can be taken out of it. Its bound is
+//! It stands before actix's own, so that a message whose sender gave up can be taken out of it, and so that async
+//! handlers do not interleave: actix begins the next message while the future of the last one is pending. Its bound is
 //! the permits that senders take before they put something in.
+//!
+//! - MX-1: at most [`RemoteActor::CONCURRENCY`] handlers are at work, their futures included.
+//! - MX-2: handlers begin in the order in which their messages entered.
+//! - MX-3: an actor that is told to stop finishes what it has in its hands and begins nothing more.
+//! - MX-4: a handler whose future panics ends the actor, as one that panics at once does: the future is polled in the
+//!   actor's own context.
 
 use std::collections::VecDeque;
 use std::pin::Pin;
@@ -11,17 +18,15 @@ use std::task::{Poll, Waker};
 
 use actix::fut::ActorFuture;
 use actix::{ActorContext as _, ActorState, AsyncContext as _, Context};
-use futures_util::StreamExt as _;
-use futures_util::future::{AbortHandle, LocalBoxFuture};
-use futures_util::stream::FuturesUnordered;
+use futures_util::future::AbortHandle;
+use tokio::sync::oneshot;
 
 use super::registry::RemoteActor;
+use super::turns::Running;
+use super::vitals::Vitals;
 
 /// A message with all that its handling needs. Dropped unused, it says so to its sender.
 pub(super) type Job<A> = Box<dyn FnOnce(&mut A, &mut Context<A>, &mut Running) + Send>;
-
-/// Handlers that wait for something, on the actor's thread.
-pub(super) type Running = FuturesUnordered<LocalBoxFuture<'static, ()>>;
 
 /// The senders' end.
 pub(super) struct Mailbox<A: RemoteActor> {
@@ -41,8 +46,9 @@ struct Inner<A: RemoteActor> {
 }
 
 impl<A: RemoteActor> Mailbox<A> {
-    /// A mailbox and its actor's end; spawn that in the actor's context.
-    pub(super) fn new() -> (Self, Inbox<A>) {
+    /// A mailbox and its actor's end; spawn that in the actor's context. `stop` ends the actor when its hands are empty;
+    /// `vitals` shows what they hold.
+    pub(super) fn new(stop: oneshot::Receiver<()>, vitals: Arc<Vitals>) -> (Self, Inbox<A>) {
         let shelf = Arc::new(Shelf {
             inner: Mutex::new(Inner {
                 jobs: VecDeque::new(),
@@ -53,7 +59,9 @@ impl<A: RemoteActor> Mailbox<A> {
         });
         let inbox = Inbox {
             shelf: shelf.clone(),
-            running: Running::new(),
+            running: Running::new(vitals),
+            stop,
+            stopping: false,
         };
         (Self { shelf }, inbox)
     }
@@ -139,6 +147,9 @@ impl Withdraw {
 pub(super) struct Inbox<A: RemoteActor> {
     shelf: Arc<Shelf<A>>,
     running: Running,
+    /// Speaks, or is dropped with the host's knowledge of the actor, when it shall end.
+    stop: oneshot::Receiver<()>,
+    stopping: bool,
 }
 
 // Messages in a row, before the context's other futures have their turn.
@@ -154,6 +165,16 @@ impl<A: RemoteActor> ActorFuture<A> for Inbox<A> {
         task: &mut std::task::Context<'_>,
     ) -> Poll<()> {
         for _ in 0..IN_A_ROW {
+            self.running.poll(task);
+            if self.shall_stop(task) {
+                if self.running.at_work() == 0 {
+                    ctx.stop();
+                }
+                return Poll::Pending;
+            }
+            if self.running.at_work() >= A::CONCURRENCY.max(1) {
+                return Poll::Pending;
+            }
             let job = {
                 let mut inner = self.shelf.lock();
                 let job = inner.jobs.pop_front();
@@ -163,7 +184,7 @@ impl<A: RemoteActor> ActorFuture<A> for Inbox<A> {
                 job
             };
             let Some((_, job)) = job else {
-                return self.poll_running(task);
+                return Poll::Pending;
             };
             job(actor, ctx, &mut self.running);
             if ctx.state() != ActorState::Running {
@@ -175,24 +196,32 @@ impl<A: RemoteActor> ActorFuture<A> for Inbox<A> {
             }
         }
         task.waker().wake_by_ref();
-        self.poll_running(task)
-    }
-}
-
-impl<A: RemoteActor> Inbox<A> {
-    fn poll_running(&mut self, task: &mut std::task::Context<'_>) -> Poll<()> {
-        while let Poll::Ready(Some(())) = self.running.poll_next_unpin(task) {}
         Poll::Pending
     }
 }
 
-impl<A: RemoteActor> Drop for Inbox<A> {
-    fn drop(&mut self) {
+impl<A: RemoteActor> Inbox<A> {
+    /// Whether the actor shall end; when that is news, what waits is dropped and nothing more comes in.
+    fn shall_stop(&mut self, task: &mut std::task::Context<'_>) -> bool {
+        if !self.stopping && Pin::new(&mut self.stop).poll(task).is_ready() {
+            self.stopping = true;
+            self.close();
+        }
+        self.stopping
+    }
+
+    fn close(&self) {
         let jobs = {
             let mut inner = self.shelf.lock();
             inner.closed = true;
             std::mem::take(&mut inner.jobs)
         };
         drop(jobs);
+    }
+}
+
+impl<A: RemoteActor> Drop for Inbox<A> {
+    fn drop(&mut self) {
+        self.close();
     }
 }

@@ -4,7 +4,7 @@ use std::any::Any;
 use std::collections::HashMap;
 use std::sync::LazyLock;
 
-use actix::{Actor, AsyncContext as _, Context, Handler, Message};
+use actix::{Actor, Context, Handler, Message};
 use bytes::Bytes;
 use futures_util::StreamExt as _;
 use futures_util::future::{AbortHandle, LocalBoxFuture};
@@ -13,8 +13,9 @@ use serde::{Serialize, de::DeserializeOwned};
 use super::execute::{Answer, Rest, Terms, execute};
 use super::host::Birth;
 use super::lane::Replier;
-use super::mailbox::{Mailbox, Running, Withdraw};
+use super::mailbox::{Mailbox, Withdraw};
 use super::replies::Replies;
+use super::turns::Running;
 use crate::ids::name_hash;
 use crate::wire::{CodecError, decode, encode};
 
@@ -47,6 +48,8 @@ pub trait RemoteActor:
 {
     /// The name that the type has on the wire and in `corehold status`.
     const TYPE_NAME: &'static str;
+    /// How many of its async handlers may be at work at once (`#[corehold::actor(concurrency = n)]`).
+    const CONCURRENCY: usize = 1;
 }
 
 /// `Self` handles `M` when it comes from another process. Implemented by `#[corehold::handler]`.
@@ -66,7 +69,7 @@ pub struct ActorType {
     pub(crate) start: StartFn,
 }
 
-/// Runs on the actor's own thread; gives the actor's `Addr` back.
+/// Runs on the actor's own thread; gives the actor's [`Mailbox`] back.
 pub(crate) type StartFn = fn(&[u8], Birth) -> Result<Box<dyn Any + Send + Sync>, CodecError>;
 
 impl ActorType {
@@ -114,14 +117,12 @@ fn start<A: RemoteActor>(
     birth: Birth,
 ) -> Result<Box<dyn Any + Send + Sync>, CodecError> {
     let actor: A = decode(args)?;
-    let (mailbox, inbox) = Mailbox::<A>::new();
+    let mut mailbox = None;
     A::create(|ctx| {
-        ctx.set_mailbox_capacity(birth.capacity);
-        ctx.spawn(inbox);
-        birth.attach(ctx);
+        mailbox = Some(birth.attach(ctx));
         actor
     });
-    Ok(Box::new(mailbox))
+    Ok(Box::new(mailbox.expect("`create` calls its closure")))
 }
 
 fn dispatch<A, M>(
@@ -223,7 +224,13 @@ pub(crate) fn actor_type(name: &str) -> Option<&'static ActorType> {
 }
 
 pub(crate) fn method(actor: &'static str, message: u64) -> Option<Dispatch> {
-    METHODS.get(&(actor, message)).copied()
+    METHODS.get(&(actor, message)).map(|m| m.dispatch)
+}
+
+/// The type of a message, by the hash under which it travels. `actor` is the receiver's type.
+pub(crate) fn message_name(actor: &str, message: u64) -> Option<&'static str> {
+    let actor = actor_type(actor)?.name;
+    METHODS.get(&(actor, message)).map(|m| (m.message)())
 }
 
 pub(crate) fn message_hash<M>() -> u64 {
@@ -237,9 +244,9 @@ static TYPES: LazyLock<HashMap<&'static str, &'static ActorType>> = LazyLock::ne
         .collect()
 });
 
-static METHODS: LazyLock<HashMap<(&'static str, u64), Dispatch>> = LazyLock::new(|| {
+static METHODS: LazyLock<HashMap<(&'static str, u64), &'static Method>> = LazyLock::new(|| {
     inventory::iter::<Method>
         .into_iter()
-        .map(|m| ((m.actor, name_hash((m.message)())), m.dispatch))
+        .map(|m| ((m.actor, name_hash((m.message)())), m))
         .collect()
 });

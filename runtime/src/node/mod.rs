@@ -1,8 +1,11 @@
 //! One machine of the cluster: what it has, and what runs on it.
 
 mod daemon;
+pub mod gpus;
 pub mod resources;
+mod worker;
 
 pub use resources::{MachineFacts, discover};
 
 pub(crate) use daemon::run;
+pub(crate) use worker::run_inside as run_worker;

@@ -6,9 +6,9 @@ use std::time::Duration;
 
 use corehold::cluster::placement::Usage;
 use corehold::cluster::{
-    ActorAction, ActorEvent, ActorId, ActorState, DeathCause, Demand, HeadAction, HeadEvent,
-    HeadSettings, HeadState, LabelRule, MemberAction, MemberEvent, Milli, NodeId, Owner, Restart,
-    SpawnRequest,
+    ActorAction, ActorEvent, ActorId, ActorState, Affinity, BundleRef, DeathCause, Demand, GroupId,
+    GroupRequest, GroupState, HeadAction, HeadEvent, HeadSettings, HeadState, LabelRule,
+    MemberAction, MemberEvent, Milli, NodeId, Owner, Restart, SpawnRequest, Strategy,
 };
 use rand::rngs::StdRng;
 use rand::{RngExt, SeedableRng};
@@ -19,6 +19,7 @@ mod check;
 mod node;
 use node::Node;
 
+const GROUPS: u64 = 80;
 const NAMES: [&str; 3] = ["bench", "trainer", "spare"];
 
 /// What the updates said of an actor, to check its restarts.
@@ -38,6 +39,8 @@ struct Sim {
     policies: BTreeMap<ActorId, Restart>,
     seen: BTreeMap<ActorId, Seen>,
     boots: u64,
+    /// Groups that were reserved at some time.
+    reserved: BTreeSet<GroupId>,
 }
 
 impl Sim {
@@ -56,6 +59,7 @@ impl Sim {
             policies: BTreeMap::new(),
             seen: BTreeMap::new(),
             boots: 0,
+            reserved: BTreeSet::new(),
         }
     }
 
@@ -137,6 +141,11 @@ impl Sim {
             }
             ActorAction::Update { actor, state, .. } => self.note(*actor, state),
             ActorAction::SpawnRefused { .. } => {}
+            ActorAction::Group { group, state } => {
+                if matches!(state, GroupState::Reserved { .. }) {
+                    self.reserved.insert(*group);
+                }
+            }
         }
     }
 
@@ -188,6 +197,21 @@ impl Sim {
             .actors()
             .nth(at)
             .map(|record| record.spawn.actor)
+    }
+
+    /// Mostly one that has not ended.
+    fn some_group(&mut self) -> GroupId {
+        let any = GroupId(self.rng.random_range(0..GROUPS));
+        let live: Vec<_> = self
+            .head
+            .directory()
+            .groups()
+            .map(|g| g.request.group)
+            .collect();
+        if live.is_empty() || self.chance(10) {
+            return any;
+        }
+        live[self.rng.random_range(0..live.len())]
     }
 
     fn join(&mut self, name: &'static str) {
@@ -247,9 +271,33 @@ impl Sim {
             },
             ..Demand::of(if self.chance(3) { "Ghost" } else { "A" })
         };
+        let group = self.some_group();
+        let bundle = self.chance(25).then(|| BundleRef {
+            group,
+            index: (self.rng.random_range(0..2) == 0).then(|| self.rng.random_range(0..3)),
+        });
+        let affinity = match self.some_actor() {
+            Some(other) if self.chance(10) => vec![Affinity::near(other)],
+            Some(other) if self.chance(10) => vec![Affinity::apart_from(other)],
+            Some(other) if self.chance(10) => vec![Affinity::apart_from(other).preferred()],
+            _ => Vec::new(),
+        };
+        let demand = Demand {
+            bundle,
+            affinity,
+            ..demand
+        };
         let owner = match self.some_actor() {
             Some(owner) if self.chance(30) => Owner::Actor(owner),
             _ => Owner::Driver(self.rng.random_range(0..4)),
+        };
+        // Mostly in its present life; one that is over may speak late.
+        let owner_life = match owner {
+            Owner::Actor(owner) => {
+                let life = self.incarnation(owner);
+                life.saturating_sub(u32::from(self.chance(10)))
+            }
+            _ => 0,
         };
         let name = if self.chance(30) {
             Some(format!("n{}", self.rng.random_range(0..9)))
@@ -260,6 +308,7 @@ impl Sim {
         let request = SpawnRequest {
             name,
             owner,
+            owner_life,
             demand,
             restart,
             ..wish(id.0)
@@ -267,10 +316,41 @@ impl Sim {
         self.feed(HeadEvent::Actor(ActorEvent::Spawn(request)));
     }
 
+    fn group(&mut self) {
+        if self.chance(35) {
+            let group = self.some_group();
+            let by = "chance".to_owned();
+            self.feed(HeadEvent::Actor(ActorEvent::EndGroup { group, by }));
+            return;
+        }
+        let group = GroupId(self.rng.random_range(0..GROUPS));
+        let strategy = match self.rng.random_range(0..4) {
+            0 => Strategy::Pack,
+            1 => Strategy::Spread,
+            2 => Strategy::StrictPack,
+            _ => Strategy::StrictSpread,
+        };
+        let count = self.rng.random_range(1..4);
+        let bundles = (0..count).map(|_| Demand {
+            cpus: Milli(self.rng.random_range(0..900)),
+            held_cores: self.rng.random_range(0..8) / 7,
+            ..Demand::default()
+        });
+        let request = GroupRequest {
+            group,
+            bundles: bundles.collect(),
+            owner: Owner::Driver(self.rng.random_range(0..4)),
+            strategy,
+            place_within: None,
+        };
+        self.feed(HeadEvent::Actor(ActorEvent::ReserveGroup(request)));
+    }
+
     /// One thing happens.
     fn step(&mut self) {
         match self.rng.random_range(0..100) {
-            0..=24 => self.spawn(),
+            0..=20 => self.spawn(),
+            21..=24 => self.group(),
             25..=39 => self.fail_some_life(),
             40..=44 => {
                 if let Some(actor) = self.some_actor() {
@@ -393,6 +473,10 @@ impl Sim {
                 self.join(name);
             }
         }
+        for group in 0..GROUPS {
+            let (group, by) = (GroupId(group), "the end".to_owned());
+            self.feed(HeadEvent::Actor(ActorEvent::EndGroup { group, by }));
+        }
         let all: Vec<ActorId> = self
             .head
             .directory()
@@ -408,20 +492,28 @@ impl Sim {
         self.pass(s(30));
         assert_eq!(self.head.directory().actors().count(), 0);
         assert_eq!(self.head.placement().reservations().count(), 0);
+        assert_eq!(self.head.placement().groups().count(), 0);
         assert_eq!(self.head.membership().members().count(), NAMES.len());
         for member in self.head.membership().members() {
             assert_eq!(self.head.usage(member.id).unwrap().1, &Usage::default());
         }
-        assert!(
-            self.nodes.values().all(|sim| sim.lives.is_empty()),
-            "a life that nobody knows of"
-        );
+        for (name, sim) in &self.nodes {
+            assert!(
+                sim.lives.is_empty(),
+                "a life that nobody knows of: {name} {:?} {:?}",
+                sim.lives,
+                sim.lives
+                    .keys()
+                    .map(|a| self.head.directory().get(*a))
+                    .collect::<Vec<_>>()
+            );
+        }
     }
 }
 
 #[test]
 fn invariants_hold_whatever_happens() {
-    let (mut restarts, mut losses, mut alive) = (0, 0, 0);
+    let (mut restarts, mut losses, mut alive, mut groups) = (0, 0, 0, 0);
     for seed in 0..24 {
         let mut sim = Sim::new(seed);
         let outcome = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| {
@@ -433,6 +525,7 @@ fn invariants_hold_whatever_happens() {
         assert!(outcome.is_ok(), "seed {seed}, at {:?}", sim.now);
         restarts += sim.seen.values().map(|seen| seen.in_a_row).sum::<u32>();
         losses += sim.gone.len();
+        groups += sim.reserved.len();
         alive += sim
             .seen
             .values()
@@ -441,7 +534,7 @@ fn invariants_hold_whatever_happens() {
     }
     // The storm was one.
     assert!(
-        restarts > 200 && losses > 80 && alive > 200,
-        "{restarts} {losses} {alive}"
+        restarts > 200 && losses > 80 && alive > 200 && groups > 50,
+        "{restarts} {losses} {alive} {groups}"
     );
 }

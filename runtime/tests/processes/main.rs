@@ -7,8 +7,10 @@ mod actors;
 mod cases;
 mod cluster;
 mod link;
+mod lives;
 mod messages;
 mod network;
+mod placement;
 mod tester;
 
 use std::process::{Command, ExitCode};
@@ -17,10 +19,17 @@ use libtest_mimic::{Arguments, Failed, Trial};
 
 const CASE: &str = "COREHOLD_TEST_CASE";
 
+/// The cases of every subject.
 fn all() -> impl Iterator<Item = &'static (&'static str, fn())> {
-    [cases::ALL, messages::CASES, network::CASES]
-        .into_iter()
-        .flatten()
+    [
+        cases::ALL,
+        lives::ALL,
+        messages::CASES,
+        network::CASES,
+        placement::ALL,
+    ]
+    .into_iter()
+    .flatten()
 }
 
 fn main() -> ExitCode {

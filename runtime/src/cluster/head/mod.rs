@@ -24,7 +24,7 @@ use super::{
 use crate::build_id::build_id;
 use crate::control::{FromHead, Location, PeerRole, Response, ToHead};
 use crate::error::{Error, Result};
-use crate::ids::{ActorId, NodeId};
+use crate::ids::{ActorId, GroupId, NodeId};
 use crate::process::{Knock, Process};
 use crate::wire::{Identity, PROTOCOL};
 
@@ -60,6 +60,7 @@ pub(crate) async fn run(
     let head = Head {
         state: HeadState::new(HeadSettings {
             expected: names.clone(),
+            epoch_ms: unix_ms(),
             ..HeadSettings::default()
         }),
         name: config.name.clone(),
@@ -70,7 +71,9 @@ pub(crate) async fn run(
         peers: HashMap::new(),
         nodes: BTreeMap::new(),
         next_peer: 0,
+        workers: HashMap::new(),
         waiting: HashMap::new(),
+        groups_waiting: HashMap::new(),
         awaited: names,
         ready: Some(Box::new(ready)),
         ending: None,
@@ -78,6 +81,12 @@ pub(crate) async fn run(
     let ended = head.run(knocking, events, children).await;
     claim.give_up();
     ended
+}
+
+/// Milliseconds since 1970.
+fn unix_ms() -> u64 {
+    let since = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH);
+    since.map_or(0, |since| since.as_millis() as u64)
 }
 
 type Ready<'a> = Box<dyn FnOnce(Result<(), String>) + 'a>;
@@ -92,8 +101,12 @@ struct Head<'a> {
     peers: HashMap<PeerId, Peer>,
     nodes: BTreeMap<NodeId, (PeerId, SocketAddr)>,
     next_peer: PeerId,
+    /// Where the worker processes of the nodes listen.
+    workers: HashMap<NodeId, HashMap<ActorId, SocketAddr>>,
     /// Who waits to hear what becomes of an actor.
     waiting: HashMap<ActorId, Vec<Waiter>>,
+    /// Who waits to hear that a placement group is reserved.
+    groups_waiting: HashMap<GroupId, Vec<(PeerId, u64)>>,
     /// Nodes of the file that have not joined for the first time.
     awaited: BTreeSet<String>,
     ready: Option<Ready<'a>>,
@@ -207,7 +220,7 @@ impl Head<'_> {
                 self.awaited.remove(&name);
                 self.check_ready();
             }
-            PeerRole::Driver { .. } | PeerRole::Client => {
+            PeerRole::Driver { .. } | PeerRole::Worker { .. } | PeerRole::Client => {
                 self.tell(peer, FromHead::Welcome { node: None });
             }
         }
@@ -228,7 +241,23 @@ impl Head<'_> {
             (ToHead::Heartbeat, Some(node)) => {
                 self.handle(HeadEvent::Node(MemberEvent::Heartbeat(node)));
             }
-            (ToHead::Started { actor, incarnation }, Some(node)) => {
+            (
+                ToHead::Started {
+                    actor,
+                    incarnation,
+                    worker,
+                },
+                Some(node),
+            ) => {
+                if let Some(address) = worker {
+                    self.workers.entry(node).or_default().insert(actor, address);
+                    self.handle(HeadEvent::Actor(ActorEvent::Located {
+                        actor,
+                        incarnation,
+                        node,
+                        address,
+                    }));
+                }
                 self.handle(HeadEvent::Actor(ActorEvent::Started {
                     actor,
                     incarnation,
@@ -240,16 +269,25 @@ impl Head<'_> {
                     actor,
                     incarnation,
                     cause,
+                    words,
                 },
                 Some(node),
             ) => {
                 tracing::info!(%actor, incarnation, %cause, "an actor's life ended");
+                self.handle(HeadEvent::Actor(ActorEvent::LastWords {
+                    actor,
+                    incarnation,
+                    node,
+                    words,
+                }));
+                let why = cause.to_string();
                 self.handle(HeadEvent::Actor(ActorEvent::Exited {
                     actor,
                     incarnation,
                     node,
                     cause,
                 }));
+                self.worker_gone(node, actor, &why);
             }
             (ToHead::Leaving, Some(node)) => {
                 self.handle(HeadEvent::Node(MemberEvent::Leave(node)));
@@ -267,6 +305,10 @@ impl Head<'_> {
             waiting.retain(|waiter| waiter.peer != id);
         }
         self.waiting.retain(|_, waiting| !waiting.is_empty());
+        for waiting in self.groups_waiting.values_mut() {
+            waiting.retain(|(peer, _)| *peer != id);
+        }
+        self.groups_waiting.retain(|_, waiting| !waiting.is_empty());
         match peer.role {
             PeerRole::Node(_) => {
                 if let Some(node) = peer.node {
@@ -277,7 +319,8 @@ impl Head<'_> {
                 tracing::info!(%name, "a driver is gone");
                 self.handle(HeadEvent::Actor(ActorEvent::OwnerGone(Owner::Driver(id))));
             }
-            PeerRole::Client => {}
+            // What becomes of a worker, its node tells.
+            PeerRole::Worker { .. } | PeerRole::Client => {}
         }
     }
 
@@ -341,6 +384,9 @@ impl Head<'_> {
                     incarnation,
                     state,
                 }) => self.answer_waiting(actor, incarnation, &state),
+                HeadAction::Actor(ActorAction::Group { group, state }) => {
+                    self.answer_group(group, &state);
+                }
                 HeadAction::Actor(ActorAction::SpawnRefused { actor, why }) => {
                     self.refuse_waiting(actor, &why.to_string());
                 }
@@ -352,6 +398,15 @@ impl Head<'_> {
         let Some((peer, address)) = self.nodes.remove(&node) else {
             return;
         };
+        for actor in self.workers.remove(&node).unwrap_or_default() {
+            for peer in self.peers.values() {
+                let why = format!("its node {name} is lost: {why}");
+                peer.send(FromHead::WorkerGone {
+                    address: actor.1,
+                    why,
+                });
+            }
+        }
         // Dropping the peer ends its stream; a process that is cut off but lives notices and ends.
         self.peers.remove(&peer);
         for peer in self.peers.values() {
@@ -363,12 +418,23 @@ impl Head<'_> {
         }
     }
 
-    fn at(&self, node: NodeId, incarnation: u32) -> Option<Response> {
+    fn at(&self, node: NodeId, incarnation: u32, worker: Option<SocketAddr>) -> Option<Response> {
         let (_, address) = self.nodes.get(&node)?;
         Some(Response::At(Location {
-            address: *address,
+            address: worker.unwrap_or(*address),
             incarnation,
         }))
+    }
+
+    /// Tells everybody that a worker process is gone, who else would wait for it to be silent for long enough.
+    fn worker_gone(&mut self, node: NodeId, actor: ActorId, why: &str) {
+        let Some(address) = self.workers.get_mut(&node).and_then(|w| w.remove(&actor)) else {
+            return;
+        };
+        for peer in self.peers.values() {
+            let why = why.to_owned();
+            peer.send(FromHead::WorkerGone { address, why });
+        }
     }
 
     fn tell(&self, peer: PeerId, word: FromHead) {

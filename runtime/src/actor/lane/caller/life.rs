@@ -8,7 +8,8 @@ use tokio::time::Instant;
 use super::connection::{Connection, Ended};
 use super::run::Runner;
 use crate::actor::lane::LaneOpening;
-use crate::control::{Location, Request, Response};
+use crate::control::Location;
+use crate::process::AfterLife;
 use crate::wire::session::{Limits, Session};
 use crate::wire::{FrameReader, FrameWriter, Opening, WireError};
 
@@ -22,8 +23,11 @@ const HEAD_AGAIN: Duration = Duration::from_secs(1);
 pub(super) enum Over {
     /// Its process said so, and why.
     Gone(String),
-    /// The head said so while the connection was gone (`why`); with the cause where it does not come back.
-    Lost { why: String, cause: Option<String> },
+    /// The head said so while the connection was gone (`why`), and what it knows.
+    Lost {
+        why: String,
+        after: Option<AfterLife>,
+    },
     /// The session's patience has ended, or its peer has forgotten it.
     GivenUp(String),
     /// Nothing was under way when the connection ended: where the actor is, is asked anew.
@@ -39,8 +43,8 @@ pub(super) struct Life<'a> {
     began: Instant,
 }
 
-/// The cause of a death for good, or `None`.
-type End = Pin<Box<dyn Future<Output = Option<String>> + Send>>;
+/// What the head says of the end of a life.
+type End = Pin<Box<dyn Future<Output = Option<AfterLife>> + Send>>;
 
 impl<'a> Life<'a> {
     pub(super) fn new(runner: &'a mut Runner, location: Location, replaces: Option<u64>) -> Self {
@@ -94,7 +98,7 @@ impl<'a> Life<'a> {
                     }
                 }
                 Attempt::Failed(lost) => why = lost,
-                Attempt::LifeOver(cause) => return Over::Lost { why, cause },
+                Attempt::LifeOver(after) => return Over::Lost { why, after },
                 Attempt::OutOfPatience => {
                     let why = format!("{why}; tried for {:?}", limits.patience);
                     if !self.runner.lose_patience(&why) {
@@ -148,7 +152,7 @@ impl<'a> Life<'a> {
         let give_up_at = self.began + patience;
         let result: Result<(FrameWriter, FrameReader), WireError> = tokio::select! {
             biased;
-            cause = life_over => return Attempt::LifeOver(cause),
+            after = life_over => return Attempt::LifeOver(after),
             () = tokio::time::sleep_until(give_up_at) => return Attempt::OutOfPatience,
             result = attempt => result,
         };
@@ -162,7 +166,7 @@ impl<'a> Life<'a> {
 enum Attempt {
     Connected(FrameWriter, FrameReader),
     Failed(String),
-    LifeOver(Option<String>),
+    LifeOver(Option<AfterLife>),
     OutOfPatience,
 }
 
@@ -170,17 +174,13 @@ enum Attempt {
 fn life_end(
     runner: &Runner,
     location: Location,
-) -> impl Future<Output = Option<String>> + Send + use<> {
+) -> impl Future<Output = Option<AfterLife>> + Send + use<> {
     let (process, actor) = (runner.process.clone(), runner.actor);
     let incarnation = location.incarnation;
     async move {
         loop {
-            let request = Request::AfterLife { actor, incarnation };
-            match process.head.request(request).await {
-                Ok(Ok(Response::Dead(cause))) => return Some(cause.to_string()),
-                Ok(Ok(_)) => return None,
-                // The head knows no such actor.
-                Ok(Err(why)) => return Some(why),
+            match process.head.end_of(actor, incarnation).await {
+                Ok(after) => return after,
                 Err(_) => tokio::time::sleep(HEAD_AGAIN).await,
             }
         }

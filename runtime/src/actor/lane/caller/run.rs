@@ -62,13 +62,16 @@ impl Runner {
             let session = life.session;
             match over {
                 Over::Gone(here) => self.gone(location.incarnation, here).await,
-                Over::Lost { why, cause } => {
+                Over::Lost { why, after } => {
                     self.process
                         .head
                         .life_over(self.actor, location.incarnation);
-                    self.end(Again::All, None, |runner, fate| match &cause {
-                        Some(cause) => runner.died(cause.clone(), false, fate),
-                        None => runner.node_lost(why.clone(), fate),
+                    self.end(Again::All, None, |runner, fate| match &after {
+                        // It comes back, and nothing else is to be said of its end.
+                        Some(after) if !(after.restarting && after.with_its_node) => {
+                            runner.died(after.cause.clone(), after.restarting, fate)
+                        }
+                        _ => runner.node_lost(why.clone(), fate),
                     });
                 }
                 Over::GivenUp(why) => {
@@ -86,10 +89,10 @@ impl Runner {
     /// The actor's process said that its life is over: what was begun has been answered, the rest not delivered.
     async fn gone(&mut self, incarnation: u32, here: String) {
         let after = self.process.head.after_life(self.actor, incarnation);
-        let for_good = tokio::time::timeout(HEAD_KNOWS_WITHIN, after).await;
-        let for_good = for_good.ok().flatten();
-        let restarting = for_good.is_none();
-        let cause = for_good.unwrap_or(here);
+        let after = tokio::time::timeout(HEAD_KNOWS_WITHIN, after).await;
+        let after = after.ok().flatten();
+        let restarting = after.as_ref().is_none_or(|a| a.restarting);
+        let cause = after.map_or(here, |a| a.cause);
         self.end(Again::All, Some(Fate::NotDelivered), |runner, fate| {
             runner.died(cause.clone(), restarting, fate)
         });
