@@ -2,7 +2,7 @@
 //! plain actix.
 #![deny(missing_docs)]
 
-use proc_macro::TokenStream;
+use proc_macro2::TokenStream;
 use quote::quote;
 use syn::parse::{Parse, ParseStream};
 use syn::spanned::Spanned as _;
@@ -16,7 +16,14 @@ use syn::{
 /// Its handlers run one at a time, async ones to the end of their future. With `#[corehold::actor(concurrency = 8)]`
 /// up to 8 of its async handlers are at work at once.
 #[proc_macro_attribute]
-pub fn actor(args: TokenStream, item: TokenStream) -> TokenStream {
+pub fn actor(
+    args: proc_macro::TokenStream,
+    item: proc_macro::TokenStream,
+) -> proc_macro::TokenStream {
+    write_actor(args.into(), item.into()).into()
+}
+
+fn write_actor(args: TokenStream, item: TokenStream) -> TokenStream {
     expand(args, item, |args: ActorArgs, item: ItemImpl| {
         let actor = implementor(&item, "Actor", "#[corehold::actor]")?;
         let name = type_name(actor)?;
@@ -41,7 +48,14 @@ pub fn actor(args: TokenStream, item: TokenStream) -> TokenStream {
 /// On `impl Handler<M> for A`: `A` receives `M` from other processes. `M` and its result must be `Serialize`
 /// and `Deserialize`; the result may also be `corehold::Replies` of such a type, for many replies.
 #[proc_macro_attribute]
-pub fn handler(args: TokenStream, item: TokenStream) -> TokenStream {
+pub fn handler(
+    args: proc_macro::TokenStream,
+    item: proc_macro::TokenStream,
+) -> proc_macro::TokenStream {
+    write_handler(args.into(), item.into()).into()
+}
+
+fn write_handler(args: TokenStream, item: TokenStream) -> TokenStream {
     expand(args, item, |_: NoArgs, item: ItemImpl| {
         let actor = implementor(&item, "Handler", "#[corehold::handler]")?;
         let message = message(&item)?;
@@ -60,7 +74,14 @@ pub fn handler(args: TokenStream, item: TokenStream) -> TokenStream {
 /// On `async fn main(cluster: Cluster) -> Result<(), E>`: the program is a driver of the cluster; in the
 /// processes that the cluster launches, it is the head or a node.
 #[proc_macro_attribute]
-pub fn main(args: TokenStream, item: TokenStream) -> TokenStream {
+pub fn main(
+    args: proc_macro::TokenStream,
+    item: proc_macro::TokenStream,
+) -> proc_macro::TokenStream {
+    write_main(args.into(), item.into()).into()
+}
+
+fn write_main(args: TokenStream, item: TokenStream) -> TokenStream {
     expand(args, item, |_: NoArgs, item: ItemFn| {
         let signature = &item.sig;
         if signature.asyncness.is_none() || signature.inputs.len() != 1 {
@@ -143,18 +164,15 @@ const KNOWN: &str =
 fn expand<A: Parse, T: Parse>(
     args: TokenStream,
     item: TokenStream,
-    write: impl FnOnce(A, T) -> Result<proc_macro2::TokenStream>,
+    write: impl FnOnce(A, T) -> Result<TokenStream>,
 ) -> TokenStream {
-    let original = proc_macro2::TokenStream::from(item.clone());
-    let written = syn::parse(args).and_then(|args| write(args, syn::parse(item)?));
-    match written {
-        Ok(tokens) => tokens.into(),
+    let original = item.clone();
+    let written = syn::parse2(args).and_then(|args| write(args, syn::parse2(item)?));
+    written.unwrap_or_else(|e| {
         // The item stays, so that the one mistake is not reported a second time wherever it is used.
-        Err(e) => {
-            let error = e.to_compile_error();
-            quote!(#original #error).into()
-        }
-    }
+        let error = e.to_compile_error();
+        quote!(#original #error)
+    })
 }
 
 fn implementor<'a>(item: &'a ItemImpl, wanted: &str, attribute: &str) -> Result<&'a Type> {
@@ -211,3 +229,6 @@ fn message(item: &ItemImpl) -> Result<&Type> {
         "#[corehold::handler] stands on `impl Handler<M> for YourActor`",
     ))
 }
+
+#[cfg(test)]
+mod tests;

@@ -39,6 +39,34 @@ where
 }
 
 /// An actix actor that can live on any node. Implemented by `#[corehold::actor]`.
+///
+/// Without the attribute, the compiler says where to put it:
+/// ```compile_fail,E0277
+/// use corehold::prelude::*;
+///
+/// #[derive(Serialize, Deserialize)]
+/// struct Counter;
+///
+/// impl Actor for Counter {
+///     type Context = Context<Self>;
+/// }
+///
+/// fn spawn(cluster: &Cluster) {
+///     // `Counter` cannot be spawned on a cluster: put #[corehold::actor] on `impl Actor for Counter` ...
+///     let _ = cluster.actor(Counter);
+/// }
+/// ```
+/// And so it does of an actor that is no serde type:
+/// ```compile_fail,E0277
+/// use corehold::prelude::*;
+///
+/// struct Counter;
+///
+/// #[corehold::actor]
+/// impl Actor for Counter {
+///     type Context = Context<Self>;
+/// }
+/// ```
 #[diagnostic::on_unimplemented(
     message = "`{Self}` cannot be spawned on a cluster",
     note = "put #[corehold::actor] on `impl Actor for {Self}` and derive Serialize and Deserialize for `{Self}`"
@@ -57,6 +85,35 @@ pub trait RemoteActor:
 /// When the asker drops its ask, a future that the handler has returned (`ResponseFuture`, `ResponseActFuture`) is
 /// dropped at its next point of waiting, and a message that no handler has begun is taken out of the mailbox. A
 /// handler that replies directly runs to its end.
+///
+/// Without the attribute, the compiler says where to put it:
+/// ```compile_fail,E0277
+/// use corehold::prelude::*;
+///
+/// #[derive(Message, Serialize, Deserialize)]
+/// #[rtype(result = "u64")]
+/// struct Add(u64);
+///
+/// #[derive(Serialize, Deserialize)]
+/// struct Counter;
+///
+/// #[corehold::actor]
+/// impl Actor for Counter {
+///     type Context = Context<Self>;
+/// }
+///
+/// impl Handler<Add> for Counter {
+///     type Result = u64;
+///     fn handle(&mut self, Add(n): Add, _: &mut Self::Context) -> u64 {
+///         n
+///     }
+/// }
+///
+/// async fn ask(counter: Handle<Counter>) {
+///     // `Counter` does not receive `Add` from other processes: put #[corehold::handler] on ...
+///     let _ = counter.ask(Add(1)).await;
+/// }
+/// ```
 #[diagnostic::on_unimplemented(
     message = "`{Self}` does not receive `{M}` from other processes",
     note = "put #[corehold::handler] on `impl Handler<{M}> for {Self}`"
