@@ -12,6 +12,7 @@ use corehold::cluster::{
     ActorAction, ActorEvent, ActorId, Affinity, BundleRef, Capacity, DeathCause, Demand, Gpu,
     GroupId, GroupRequest, HeadAction, HeadEvent, HeadSettings, HeadState, HeldCore, Hello,
     LabelRule, LabelTest, MemberEvent, Milli, NodeId, Owner, Restart, SpawnRequest, Strategy,
+    Terms,
 };
 use rand::rngs::StdRng;
 use rand::{RngExt as _, SeedableRng as _};
@@ -112,9 +113,11 @@ fn wish(rng: &mut StdRng, actor: u64, other: ActorId) -> SpawnRequest {
         actor: ActorId(actor),
         name: actor.is_multiple_of(10).then(|| format!("worker-{actor}")),
         owner: Owner::Driver(actor % 16),
+        owner_life: 0,
         demand,
         args: vec![0; 64],
         restart: Restart::Never,
+        terms: Terms::default(),
         process: false,
         place_within: None,
     }

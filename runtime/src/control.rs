@@ -4,7 +4,9 @@ use std::net::SocketAddr;
 
 use serde::{Deserialize, Serialize};
 
-use crate::cluster::{DeathCause, GroupRequest, SpawnRequest, StartOrder, membership};
+use crate::cluster::{
+    DeathCause, DeathRecord, GroupRequest, LastWords, SpawnRequest, StartOrder, membership,
+};
 use crate::ids::{ActorId, GroupId, NodeId};
 
 /// What a process wants to be to the head.
@@ -19,6 +21,13 @@ pub enum PeerRole {
         /// What it is, for `corehold status`.
         name: String,
     },
+    /// A worker process: one actor of a node lives in it.
+    Worker {
+        /// The node's name.
+        node: String,
+        /// The actor.
+        actor: ActorId,
+    },
     /// A command that looks or gives an order (`corehold status`, `down`).
     Client,
 }
@@ -30,13 +39,18 @@ pub(crate) enum ToHead {
     Request { number: u64, request: Request },
     /// A sign of life.
     Heartbeat,
-    /// An actor that was to start lives.
-    Started { actor: ActorId, incarnation: u32 },
+    /// An actor that was to start lives; in a worker process, if it has an address of its own.
+    Started {
+        actor: ActorId,
+        incarnation: u32,
+        worker: Option<SocketAddr>,
+    },
     /// An actor's life ended, or could not begin.
     Exited {
         actor: ActorId,
         incarnation: u32,
         cause: DeathCause,
+        words: LastWords,
     },
     /// The node ends in good order.
     Leaving,
@@ -51,6 +65,14 @@ pub(crate) enum Request {
     Locate { actor: ActorId, after: u32 },
     /// What comes after its life of this number? Answered when the head knows that this life is over.
     AfterLife { actor: ActorId, incarnation: u32 },
+    /// How did it die? Answered when it is dead for good.
+    Closed { actor: ActorId },
+    /// Keep this for the actor's next life.
+    Save {
+        actor: ActorId,
+        incarnation: u32,
+        args: Vec<u8>,
+    },
     /// The actor of this name and type.
     Find { name: String, type_name: String },
     /// End it.
@@ -78,10 +100,10 @@ pub(crate) struct Location {
 pub(crate) enum Response {
     /// It lives there.
     At(Location),
-    /// It comes back.
-    Restarts,
+    /// It comes back; how its last life ended.
+    Restarts(Option<Box<DeathRecord>>),
     /// It is dead for good.
-    Dead(DeathCause),
+    Dead(Box<DeathRecord>),
     /// The actor that was looked for.
     Found(ActorId),
     /// Done.
@@ -115,6 +137,8 @@ pub(crate) enum FromHead {
         incarnation: u32,
         force: bool,
     },
+    /// A worker process is gone: whoever waits on it waits in vain.
+    WorkerGone { address: SocketAddr, why: String },
     /// A node is gone: whoever waits on it waits in vain.
     NodeLost {
         address: SocketAddr,

@@ -61,12 +61,15 @@ pub mod observe;
 mod process;
 pub mod wire;
 
-pub use actor::{AskError, Bundle, Fate, Handle, PlacementGroup, current};
+pub use actor::{
+    AskError, Bundle, Fate, Handle, PlacementGroup, Replies, ReplyStream, current, save,
+};
 pub use build_id::{build_id, declare_build_id};
 pub use cluster::affinity::{Affinity, AffinityTo};
 pub use cluster::client::Cluster;
+pub use cluster::death::{DeathRecord, LastWords};
 pub use cluster::placement::Strategy;
-pub use cluster::supervision::Restart;
+pub use cluster::supervision::{DeathCause, Restart};
 pub use corehold_macros::{actor, handler, main};
 pub use error::{Error, Result};
 pub use ids::{ActorId, GroupId, NodeId, ObjectId};

@@ -2,6 +2,7 @@
 
 mod bench;
 mod doctor;
+mod logs;
 mod operate;
 mod run;
 mod summary;
@@ -58,6 +59,8 @@ enum Command {
     Run(run::Run),
     /// Be a node of a cluster whose head runs already
     Node(operate::Node),
+    /// Show what actors have logged, also the dead
+    Logs(logs::Logs),
     /// Make the cluster's keys, if it has none
     Keys(Which),
     /// Print a finished run's numbers as one JSON line
@@ -88,6 +91,7 @@ pub fn main() -> ExitCode {
         Command::Doctor { json } => doctor::run(json),
         Command::Run(run) => run.run(),
         Command::Node(node) => node.run(),
+        Command::Logs(logs) => logs.run(),
         Command::Keys(which) => operate::keys(&which.cluster),
         Command::Summary(summarise) => summarise.run(),
     };

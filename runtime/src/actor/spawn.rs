@@ -10,7 +10,8 @@ use super::group::PlacementGroup;
 use super::handle::Handle;
 use super::registry::RemoteActor;
 use crate::cluster::{
-    Affinity, BundleRef, Demand, LabelRule, LabelTest, Milli, Owner, Restart, SpawnRequest,
+    Affinity, Backoff, BundleRef, Demand, LabelRule, LabelTest, Milli, Owner, Restart,
+    SpawnRequest, Terms,
 };
 use crate::control::{Request, Response};
 use crate::error::{Error, Result};
@@ -38,7 +39,7 @@ pub struct Spawn<A> {
 }
 
 impl<A: RemoteActor> Spawn<A> {
-    pub(crate) fn new(actor: &A, owner: Owner) -> Self {
+    pub(crate) fn new(actor: &A, owner: Owner, owner_life: u32) -> Self {
         let (bytes, encoded) = match encode(actor) {
             Ok(bytes) => (Bytes::from(bytes), Ok(())),
             Err(e) => (Bytes::new(), Err(e)),
@@ -47,9 +48,11 @@ impl<A: RemoteActor> Spawn<A> {
             actor: ActorId(rand::random()),
             name: None,
             owner,
+            owner_life,
             demand: Demand::of(A::TYPE_NAME),
             args: Vec::new(),
             restart: Restart::Never,
+            terms: Terms::default(),
             process: false,
             place_within: None,
         };
@@ -197,9 +200,27 @@ impl<A: RemoteActor> Spawn<A> {
         self.with(|r| r.demand.bundle = Some(BundleRef { group, index }))
     }
 
-    /// When it is made again after it ended (default: never). It begins each life as it was spawned.
+    /// When it is made again after it ended (default: never). It begins each life as it was spawned, or as it was when it
+    /// last called [`save`](crate::save).
     pub fn restart(self, restart: Restart) -> Self {
         self.with(|r| r.restart = restart)
+    }
+
+    /// The budget of [`Restart::on_failure`]: so many restarts in any stretch of this length, and not in a row.
+    pub fn restarts_within(self, window: Duration) -> Self {
+        self.with(|r| r.terms.within = Some(window))
+    }
+
+    /// The wait before its first restart; each further one in a row waits twice as long, up to `cap` (default: 100 ms
+    /// up to 10 s). A life of a minute makes it begin again with `start`.
+    pub fn backoff(self, start: Duration, cap: Duration) -> Self {
+        self.with(|r| {
+            r.terms.backoff = Some(Backoff {
+                start,
+                cap,
+                ..Backoff::default()
+            });
+        })
     }
 
     /// Messages that its mailbox holds, with the ones in its hands; further senders wait (default 64).
@@ -214,7 +235,14 @@ impl<A: RemoteActor> Spawn<A> {
         self.with(|r| r.place_within = Some(patience))
     }
 
-    /// It outlives the driver that spawns it; end it with [`Cluster::stop`](crate::Cluster::stop).
+    /// It lives in a worker process of its own, so that a crash in native code (a segfault, an abort, an `exit`) ends
+    /// this actor and no other. What it asked for by [`memory`](Self::memory) is then a limit, where the machine has
+    /// memory cgroups. Messages to and from it cost a little more than within a node's process.
+    pub fn process(self) -> Self {
+        self.with(|r| r.process = true)
+    }
+
+    /// It outlives the driver, or the life of the actor, that spawns it; end it with [`Cluster::stop`](crate::Cluster::stop).
     pub fn detached(self) -> Self {
         self.with(|r| r.owner = Owner::Detached)
     }
@@ -246,7 +274,7 @@ impl<A: RemoteActor> Spawn<A> {
             .await?
         {
             Ok(Response::At(_)) => Ok(Handle::new(id)),
-            Ok(Response::Dead(cause)) => Err(refused(cause.to_string())),
+            Ok(Response::Dead(record)) => Err(refused(record.to_string())),
             Ok(other) => Err(refused(format!("the head answered {other:?}"))),
             Err(why) => Err(refused(why)),
         }

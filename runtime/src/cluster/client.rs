@@ -11,17 +11,38 @@ use crate::process::Process;
 #[derive(Clone, Debug)]
 pub struct Cluster {
     owner: Owner,
+    /// In which of its lives the owner is, where it is an actor.
+    life: u32,
 }
 
 impl Cluster {
     pub(crate) fn of(owner: Owner) -> Self {
-        Self { owner }
+        Self { owner, life: 0 }
+    }
+
+    /// The cluster, from an actor's handler: what the actor spawns ends with its present life, unless
+    /// [`detached`](Spawn::detached).
+    ///
+    /// # Errors
+    /// [`Error::Misuse`] on a thread that is no actor's: a driver's `main` is given its cluster.
+    pub fn current() -> Result<Self> {
+        let env = crate::actor::current().ok_or_else(|| {
+            Error::Misuse(
+                "`Cluster::current` is called by an actor, on its own thread; in a driver, use the cluster that `main` \
+                 is given"
+                    .to_owned(),
+            )
+        })?;
+        Ok(Self {
+            owner: Owner::Actor(env.actor),
+            life: env.incarnation,
+        })
     }
 
     /// Describes an actor to be made from `actor`, which is its state at the beginning of each life.
-    /// It ends with this program, unless [`detached`](Spawn::detached).
+    /// It ends with this program (with the life of the actor that spawns it), unless [`detached`](Spawn::detached).
     pub fn actor<A: RemoteActor>(&self, actor: A) -> Spawn<A> {
-        Spawn::new(&actor, self.owner)
+        Spawn::new(&actor, self.owner, self.life)
     }
 
     /// Describes a placement group: room on nodes that is reserved for actors, all at once or not at all. It ends

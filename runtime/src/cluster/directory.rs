@@ -18,6 +18,9 @@
 //! - DI-6: when an actor is dead, so, in time, are all that it owns.
 //! - DI-7: nothing pends without a reason and a deadline.
 //! - DI-8: every table is bounded: actors by `max_actors`, the dead by `max_dead`.
+//! - DI-9: an actor begins a life only when all that its last life owned is dead.
+//! - DI-10: what an actor saved in its present life begins its next one; what an ended life says changes nothing.
+//! - DI-11: a life that is reported as begun and is not the present one is ended.
 //!
 //! What waits for a place is tried again in the order in which it began to wait, whenever something came free; of
 //! those that ask for the same, only the first that is refused is looked at. A large wish may be passed by small
@@ -30,7 +33,7 @@ use serde::{Deserialize, Serialize};
 
 use super::ids::{ActorId, GroupId, NodeId, Owner};
 use super::placement::{Placement, Unplaceable};
-use super::suggest::did_you_mean;
+use super::suggest::near_ones;
 use super::supervision::{Backoff, DeathCause, Supervisor};
 
 mod event;
@@ -143,6 +146,8 @@ pub struct Directory {
     nodes_missing: bool,
     /// What happened since the pending actors were last looked at.
     retry: Retry,
+    /// When the head's time began, in milliseconds since 1970.
+    epoch_ms: u64,
 }
 
 /// Everything that a step of the directory works with.
@@ -176,7 +181,13 @@ impl Directory {
             next_order: 0,
             nodes_missing: false,
             retry: Retry::No,
+            epoch_ms: 0,
         }
+    }
+
+    /// Tells when the time that is passed in began, in milliseconds since 1970: for death records, which outlive it.
+    pub fn set_epoch(&mut self, unix_ms: u64) {
+        self.epoch_ms = unix_ms;
     }
 
     /// An actor, alive or among the remembered dead.
@@ -238,7 +249,7 @@ impl Directory {
             },
             _ => LookupError::Unknown {
                 name: name.to_owned(),
-                hint: did_you_mean(name, self.names.keys().map(String::as_str)),
+                hint: near_ones(name, self.names.keys().map(String::as_str)),
             },
         })
     }
@@ -275,7 +286,36 @@ impl Directory {
                     self.life_over(actor, cause, &mut step);
                 }
             }
+            ActorEvent::Located {
+                actor,
+                incarnation,
+                node,
+                address,
+            } => {
+                if self.is_life(actor, incarnation, node)
+                    && let Some(entry) = self.actors.get_mut(&actor)
+                {
+                    entry.record.worker = Some(address);
+                }
+            }
+            ActorEvent::LastWords {
+                actor,
+                incarnation,
+                node,
+                words,
+            } => {
+                if self.is_life(actor, incarnation, node)
+                    && let Some(entry) = self.actors.get_mut(&actor)
+                {
+                    entry.record.words = words.bounded();
+                }
+            }
             ActorEvent::Running { node, lives } => self.running(node, &lives, &mut step),
+            ActorEvent::Save {
+                actor,
+                incarnation,
+                args,
+            } => self.save(actor, incarnation, args, &mut step),
             ActorEvent::Stop { actor, by } => {
                 self.stop(actor, DeathCause::Stopped { by }, &mut step)
             }

@@ -30,6 +30,8 @@ pub struct HeadSettings {
     /// Names of the nodes that belong to the cluster: while one of them is missing, an actor that
     /// no present node can hold waits for it (`limits.await_nodes`) and is not refused at once.
     pub expected: BTreeSet<String>,
+    /// When its time began, in milliseconds since 1970.
+    pub epoch_ms: u64,
 }
 
 /// What happens to the head.
@@ -66,6 +68,7 @@ impl HeadState {
     pub fn new(settings: HeadSettings) -> Self {
         let mut directory = Directory::new(settings.limits);
         directory.set_nodes_missing(!settings.expected.is_empty());
+        directory.set_epoch(settings.epoch_ms);
         HeadState {
             missing: settings.expected.clone(),
             expected: settings.expected,

@@ -7,11 +7,12 @@
 //! - what an actor asks and what a node has in [`demand`], [`label`] and [`affinity`], which node takes it in
 //!   [`placement`];
 //! - which nodes are alive in [`membership`], which actors live again in [`supervision`];
-//! - every actor's life, and the names, in [`directory`];
+//! - every actor's life, and the names, in [`directory`]; what is kept of a life that ended in [`death`];
 //! - all of these composed, as the head's process drives it, in [`head_state`].
 
 pub mod affinity;
 pub mod config;
+pub mod death;
 pub mod demand;
 pub mod directory;
 pub mod head_state;
@@ -19,7 +20,7 @@ pub mod ids;
 pub mod label;
 pub mod membership;
 pub mod placement;
-mod suggest;
+pub(crate) mod suggest;
 pub mod supervision;
 
 // The processes that stand around the machines.
@@ -30,6 +31,7 @@ pub(crate) mod state_dir;
 
 pub use affinity::{Affinity, AffinityTo};
 pub use config::{ClusterConfig, ConfigError};
+pub use death::{DeathRecord, LastWords};
 pub use demand::{Capacity, Demand, Gpu, HeldCore, Milli};
 pub use directory::{
     ActorAction, ActorEvent, ActorRecord, ActorState, GroupRecord, GroupRequest, GroupState,
@@ -40,4 +42,4 @@ pub use ids::{ActorId, BundleRef, GroupId, Holder, NodeId, Owner};
 pub use label::{LabelRule, LabelTest};
 pub use membership::{Hello, MemberAction, MemberEvent};
 pub use placement::Strategy;
-pub use supervision::{DeathCause, Restart};
+pub use supervision::{Backoff, DeathCause, Restart, Terms};

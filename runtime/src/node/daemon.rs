@@ -7,14 +7,16 @@ use std::sync::Arc;
 use tokio::sync::mpsc;
 
 use super::MachineFacts;
-use crate::actor::{ActorEnv, Exit, type_names};
+use super::worker::{Common, WorkerEvent, Workers};
+use crate::actor::{ActorEnv, Exit, Vitals, type_names};
 use crate::build_id::build_id;
 use crate::cluster::state_dir::StateDir;
-use crate::cluster::{ClusterConfig, DeathCause, Gpu, StartOrder, membership};
+use crate::cluster::{ClusterConfig, DeathCause, Gpu, LastWords, StartOrder, membership};
 use crate::control::{FromHead, PeerRole, ToHead};
 use crate::error::{Error, Result};
 use crate::ids::ActorId;
 use crate::isolate::{HoldOptions, Slot};
+use crate::observe::LogStore;
 use crate::process::Process;
 use crate::wire::Identity;
 
@@ -56,6 +58,15 @@ pub(crate) async fn run(config: ClusterConfig, name: &str, head: SocketAddr) -> 
     let mut terminate = signal(SignalKind::terminate()).map_err(Error::Thread)?;
     // Ctrl-C in a terminal reaches every process of the group: the driver's, not ours to act on.
     let _interrupt = signal(SignalKind::interrupt()).map_err(Error::Thread)?;
+    let (workers, mut ends) = Workers::new(Common {
+        config: config.origin.clone(),
+        node: name.to_owned(),
+        class: facts.class(),
+        head,
+        listen: SocketAddr::new(node.listen.ip(), 0),
+        has_gpus: !gpus.is_empty(),
+    });
+    let logs = StateDir::of(&config).actor_logs();
     let mut daemon = Daemon {
         name: name.to_owned(),
         process,
@@ -64,6 +75,12 @@ pub(crate) async fn run(config: ClusterConfig, name: &str, head: SocketAddr) -> 
         gpus,
         facts,
         slots: HashMap::new(),
+        workers,
+        logs: LogStore::new(logs.clone()).map_err(|source| Error::Io {
+            path: logs,
+            source,
+            advice: "the cluster's state folder must be writable",
+        })?,
     };
     loop {
         // Channels and a signal: nothing is lost by a branch that is not taken.
@@ -71,7 +88,7 @@ pub(crate) async fn run(config: ClusterConfig, name: &str, head: SocketAddr) -> 
             order = orders.recv() => match order {
                 Some(FromHead::Start(order)) => daemon.start(*order).await?,
                 Some(FromHead::Stop { actor, incarnation, force }) => {
-                    daemon.process.host.stop(actor, incarnation, force);
+                    daemon.stop(actor, incarnation, force);
                 }
                 Some(FromHead::Shutdown { why }) => {
                     tracing::info!(%why, "the cluster ends");
@@ -85,6 +102,7 @@ pub(crate) async fn run(config: ClusterConfig, name: &str, head: SocketAddr) -> 
                 }
             },
             Some(exit) = exits.recv() => daemon.exited(exit).await?,
+            Some(event) = ends.recv() => daemon.worker(event).await?,
             _ = terminate.recv() => {
                 tracing::info!("told to end (SIGTERM)");
                 let _ = daemon.process.head.say(ToHead::Leaving).await;
@@ -92,7 +110,7 @@ pub(crate) async fn run(config: ClusterConfig, name: &str, head: SocketAddr) -> 
             }
         }
     }
-    daemon.end(&mut exits).await;
+    daemon.end(&mut exits, &mut ends).await;
     Ok(())
 }
 
@@ -104,29 +122,107 @@ struct Daemon {
     gpus: Vec<Gpu>,
     facts: MachineFacts,
     slots: HashMap<(ActorId, u32), Arc<Slot>>,
+    workers: Workers,
+    logs: LogStore,
 }
 
 impl Daemon {
     async fn start(&mut self, order: StartOrder) -> Result<()> {
         let (actor, incarnation) = (order.actor, order.incarnation);
-        let started = self.bring_to_life(order).await;
-        let word = match started {
-            Ok(()) => ToHead::Started { actor, incarnation },
+        if let Some(again) = self.lives_already(actor, incarnation) {
+            if let Some(word) = again {
+                self.process.head.say(word).await?;
+            }
+            return Ok(());
+        }
+        let word = match self.bring_to_life(order).await {
+            // A worker tells later that its actor lives.
+            Ok(Born::Worker) => return Ok(()),
+            Ok(Born::Here) => ToHead::Started {
+                actor,
+                incarnation,
+                worker: None,
+            },
             Err(why) => {
-                self.slots.remove(&(actor, incarnation));
                 let cause = DeathCause::StartFailed(why);
                 tracing::warn!(%actor, %cause, "an actor does not start");
-                ToHead::Exited {
-                    actor,
-                    incarnation,
-                    cause,
-                }
+                self.over(actor, incarnation, cause, Vec::new())
             }
         };
         Ok(self.process.head.say(word).await?)
     }
 
-    async fn bring_to_life(&mut self, order: StartOrder) -> Result<(), String> {
+    /// Whether a life has begun here before: an order may be sent again. The answer to it is given again, unless the
+    /// first one is still to come.
+    fn lives_already(&self, actor: ActorId, incarnation: u32) -> Option<Option<ToHead>> {
+        let started = |worker| ToHead::Started {
+            actor,
+            incarnation,
+            worker,
+        };
+        if let Some(address) = self.workers.get(actor, incarnation) {
+            return Some(address.map(|address| started(Some(address))));
+        }
+        let hosted = self.process.host.get(actor)?;
+        (hosted.incarnation == incarnation).then(|| Some(started(None)))
+    }
+
+    fn stop(&self, actor: ActorId, incarnation: u32, force: bool) {
+        if !self.workers.stop(actor, incarnation, force) {
+            self.process.host.stop(actor, incarnation, force);
+        }
+    }
+
+    async fn worker(&mut self, event: WorkerEvent) -> Result<()> {
+        let word = match event {
+            WorkerEvent::Started {
+                actor,
+                incarnation,
+                address,
+            } => {
+                self.workers.started(actor, incarnation, address);
+                ToHead::Started {
+                    actor,
+                    incarnation,
+                    worker: Some(address),
+                }
+            }
+            WorkerEvent::Ended {
+                actor,
+                incarnation,
+                cause,
+                handling,
+            } => {
+                self.workers.forget(actor, incarnation);
+                self.over(actor, incarnation, cause, handling)
+            }
+        };
+        Ok(self.process.head.say(word).await?)
+    }
+
+    /// A life has ended: gives back what it had, and the words that tell of it.
+    fn over(
+        &mut self,
+        actor: ActorId,
+        incarnation: u32,
+        cause: DeathCause,
+        handling: Vec<String>,
+    ) -> ToHead {
+        self.slots.remove(&(actor, incarnation));
+        let words = LastWords {
+            node: Some(self.name.clone()),
+            handling,
+            log: self.logs.end(actor, incarnation),
+        };
+        ToHead::Exited {
+            actor,
+            incarnation,
+            cause,
+            words: words.bounded(),
+        }
+    }
+
+    async fn bring_to_life(&mut self, order: StartOrder) -> Result<Born, String> {
         let missing = |index: &&u32| !self.gpus.iter().any(|gpu| gpu.index == **index);
         if let Some(index) = order.gpus.iter().find(missing) {
             return Err(format!("this node has no GPU {index}"));
@@ -154,9 +250,15 @@ impl Daemon {
             actor_type = %order.actor_type,
             life = order.incarnation,
             held = ?order.held,
+            process = order.process,
             gpus = ?order.gpus,
             "starting an actor"
         );
+        let log = self.logs.begin(order.actor, order.incarnation);
+        if order.process {
+            self.workers.start(order, slot, log)?;
+            return Ok(Born::Worker);
+        }
         let env = ActorEnv {
             actor: order.actor,
             incarnation: order.incarnation,
@@ -165,10 +267,11 @@ impl Daemon {
             gpus: order.gpus.clone(),
             slot,
         };
-        self.process
-            .host
-            .start(env, &order.actor_type, &order.args)
-            .await
+        let vitals = Vitals::here();
+        let host = &self.process.host;
+        host.start(env, &order.actor_type, &order.args, vitals, Some(log))
+            .await?;
+        Ok(Born::Here)
     }
 
     async fn exited(&mut self, exit: Exit) -> Result<()> {
@@ -177,26 +280,34 @@ impl Daemon {
             None => DeathCause::Finished,
         };
         self.process.host.forget(&exit);
-        self.slots.remove(&(exit.actor, exit.incarnation));
-        let word = ToHead::Exited {
-            actor: exit.actor,
-            incarnation: exit.incarnation,
-            cause,
-        };
+        let handling = exit.in_hand.iter().map(|m| (*m).to_owned()).collect();
+        let word = self.over(exit.actor, exit.incarnation, cause, handling);
         Ok(self.process.head.say(word).await?)
     }
 
     /// Ends every actor, then gives the held cores back.
-    async fn end(mut self, exits: &mut mpsc::UnboundedReceiver<Exit>) {
-        let mut left = self.process.host.stop_all();
+    async fn end(
+        mut self,
+        exits: &mut mpsc::UnboundedReceiver<Exit>,
+        ends: &mut mpsc::Receiver<WorkerEvent>,
+    ) {
+        let mut left = self.process.host.stop_all() + self.workers.stop_all();
         let all = async {
             while left > 0 {
-                let Some(exit) = exits.recv().await else {
-                    return;
-                };
-                self.process.host.forget(&exit);
-                self.slots.remove(&(exit.actor, exit.incarnation));
-                left -= 1;
+                tokio::select! {
+                    Some(exit) = exits.recv() => {
+                        self.process.host.forget(&exit);
+                        self.slots.remove(&(exit.actor, exit.incarnation));
+                        left -= 1;
+                    }
+                    Some(event) = ends.recv() => {
+                        if let WorkerEvent::Ended { actor, incarnation, .. } = event {
+                            self.slots.remove(&(actor, incarnation));
+                            left -= 1;
+                        }
+                    }
+                    else => return,
+                }
             }
         };
         if tokio::time::timeout(END_WITHIN, all).await.is_err() {
@@ -206,6 +317,14 @@ impl Daemon {
         self.slots.clear();
         self.process.endpoint.close("the node ends").await;
     }
+}
+
+/// Where an actor was brought to life.
+enum Born {
+    /// In this process, where it lives by now.
+    Here,
+    /// In a worker process, which is on its way.
+    Worker,
 }
 
 // Less than the launcher waits for the process.

@@ -291,6 +291,14 @@ impl Sim {
             Some(owner) if self.chance(30) => Owner::Actor(owner),
             _ => Owner::Driver(self.rng.random_range(0..4)),
         };
+        // Mostly in its present life; one that is over may speak late.
+        let owner_life = match owner {
+            Owner::Actor(owner) => {
+                let life = self.incarnation(owner);
+                life.saturating_sub(u32::from(self.chance(10)))
+            }
+            _ => 0,
+        };
         let name = if self.chance(30) {
             Some(format!("n{}", self.rng.random_range(0..9)))
         } else {
@@ -300,6 +308,7 @@ impl Sim {
         let request = SpawnRequest {
             name,
             owner,
+            owner_life,
             demand,
             restart,
             ..wish(id.0)
@@ -488,10 +497,17 @@ impl Sim {
         for member in self.head.membership().members() {
             assert_eq!(self.head.usage(member.id).unwrap().1, &Usage::default());
         }
-        assert!(
-            self.nodes.values().all(|sim| sim.lives.is_empty()),
-            "a life that nobody knows of"
-        );
+        for (name, sim) in &self.nodes {
+            assert!(
+                sim.lives.is_empty(),
+                "a life that nobody knows of: {name} {:?} {:?}",
+                sim.lives,
+                sim.lives
+                    .keys()
+                    .map(|a| self.head.directory().get(*a))
+                    .collect::<Vec<_>>()
+            );
+        }
     }
 }
 

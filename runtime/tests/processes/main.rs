@@ -6,7 +6,12 @@
 mod actors;
 mod cases;
 mod cluster;
+mod link;
+mod lives;
+mod messages;
+mod network;
 mod placement;
+mod tester;
 
 use std::process::{Command, ExitCode};
 
@@ -14,9 +19,17 @@ use libtest_mimic::{Arguments, Failed, Trial};
 
 const CASE: &str = "COREHOLD_TEST_CASE";
 
-/// All cases, with their names.
+/// The cases of every subject.
 fn all() -> impl Iterator<Item = &'static (&'static str, fn())> {
-    cases::ALL.iter().chain(placement::ALL)
+    [
+        cases::ALL,
+        lives::ALL,
+        messages::CASES,
+        network::CASES,
+        placement::ALL,
+    ]
+    .into_iter()
+    .flatten()
 }
 
 fn main() -> ExitCode {

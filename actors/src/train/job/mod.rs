@@ -173,12 +173,20 @@ pub struct Grpo {
     pub groups: u32,
     /// Completions a group, all of one prompt.
     pub group_size: u32,
+    /// Kernels of the archive that join each group, measured afresh; see [`crate::train::archive`].
+    pub replay: u32,
     /// Learning rate of AdamW.
     pub lr: f64,
     /// Weight of the k3 estimate of the divergence from the reference policy.
     pub kl: f64,
-    /// Weight of the policy's entropy, in nats a token.
+    /// Weight of the policy's entropy at the first step, in nats a token. It keeps unlike kernels alive until they
+    /// have met the lines that make them fast.
     pub entropy_bonus: f64,
+    /// The same at the last step; between, it changes with the share of the steps or seconds that is over.
+    pub entropy_bonus_last: f64,
+    /// Added to the standard deviation that a group's rewards are divided by, in units of the reward. About the
+    /// noise of a measurement: a group whose samples differ by less than that then teaches little.
+    pub advantage_eps: f64,
     /// The importance ratio is clipped at `1 - clip_low`.
     pub clip_low: f64,
     /// The importance ratio is clipped at `1 + clip_high`.
@@ -204,9 +212,12 @@ impl Default for Grpo {
             seconds: 330.0,
             groups: 5,
             group_size: 16,
-            lr: 1.2e-4,
+            replay: 1,
+            lr: 1.5e-4,
             kl: 0.02,
-            entropy_bonus: 0.0,
+            entropy_bonus: 0.1,
+            entropy_bonus_last: 0.05,
+            advantage_eps: 0.2,
             clip_low: 0.2,
             clip_high: 0.28,
             epochs: 2,
@@ -288,7 +299,7 @@ pub struct Benchmark {
 impl Default for Benchmark {
     fn default() -> Self {
         Self {
-            budget_ms: 30.0,
+            budget_ms: 15.0,
             final_budget_ms: 300.0,
             again_above: 2.0,
             final_rounds: 7,

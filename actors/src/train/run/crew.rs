@@ -93,7 +93,7 @@ fn learning(job: &Job) -> GrpoConfig {
         clip_low: grpo.clip_low,
         clip_high: grpo.clip_high,
         kl_coefficient: grpo.kl,
-        entropy_coefficient: grpo.entropy_bonus,
+        advantage_eps: grpo.advantage_eps,
         temperature: grpo.temperature,
         max_completion_tokens: grpo.max_tokens as usize,
         warm_start_learning_rate: job.warm_start.lr,

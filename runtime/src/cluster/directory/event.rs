@@ -1,10 +1,13 @@
 //! What goes into the directory and what comes out.
 
+use std::net::SocketAddr;
+
 use serde::{Deserialize, Serialize};
 
 use super::groups::{GroupRequest, GroupState};
 use super::lookup::SpawnRefused;
 use super::record::{ActorRecord, ActorState, SpawnRequest};
+use crate::cluster::death::LastWords;
 use crate::cluster::ids::{ActorId, GroupId, NodeId, Owner};
 use crate::cluster::placement::Reservation;
 use crate::cluster::supervision::DeathCause;
@@ -34,6 +37,28 @@ pub enum ActorEvent {
         /// Why.
         cause: DeathCause,
     },
+    /// Its node says that it lives in a worker process, which listens there. Comes before `Started`.
+    Located {
+        /// The actor.
+        actor: ActorId,
+        /// The life.
+        incarnation: u32,
+        /// The node that says so.
+        node: NodeId,
+        /// Where its process listens.
+        address: SocketAddr,
+    },
+    /// What its node can tell of the end of its life. Comes before `Exited`.
+    LastWords {
+        /// The actor.
+        actor: ActorId,
+        /// The life.
+        incarnation: u32,
+        /// The node that says so.
+        node: NodeId,
+        /// What it can tell.
+        words: LastWords,
+    },
     /// What a node runs (every life that it starts or that has not ended), after it connected
     /// again: what the head believes is put right, and lost orders are sent again.
     Running {
@@ -41,6 +66,16 @@ pub enum ActorEvent {
         node: NodeId,
         /// The lives: actor and incarnation.
         lives: Vec<(ActorId, u32)>,
+    },
+    /// Its state, to begin its next life with. Answered by an `Update` where it is taken, by nothing where that life
+    /// is over.
+    Save {
+        /// The actor.
+        actor: ActorId,
+        /// The life that says so.
+        incarnation: u32,
+        /// Its encoded state, in place of its first one.
+        args: Vec<u8>,
     },
     /// It shall end and stay dead.
     Stop {

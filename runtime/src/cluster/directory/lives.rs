@@ -6,6 +6,7 @@ use super::record::{ActorRecord, ActorState, SpawnRequest};
 use super::{
     ActorAction, Class, Directory, Entry, Refused, Retry, SpawnRefused, StartOrder, Step, Subject,
 };
+use crate::cluster::death::{DeathRecord, LastWords};
 use crate::cluster::ids::{ActorId, NodeId, Owner};
 use crate::cluster::placement::{Placement, Reservation, Unplaceable};
 use crate::cluster::supervision::{DeathCause, Fate, Supervisor};
@@ -50,7 +51,7 @@ impl Directory {
                 max: self.limits.max_actors,
             }
         } else if let Owner::Actor(owner) = request.owner
-            && !self.actors.contains_key(&owner)
+            && !self.may_own(owner, request.owner_life)
         {
             SpawnRefused::OwnerGone { owner }
         } else {
@@ -61,8 +62,41 @@ impl Directory {
         step.actions.push(ActorAction::SpawnRefused { actor, why });
     }
 
+    /// Whether this life of an actor goes on, so that it may own others.
+    fn may_own(&self, owner: ActorId, life: u32) -> bool {
+        self.actors.get(&owner).is_some_and(|entry| {
+            let state = &entry.record.state;
+            let lives = matches!(
+                state,
+                ActorState::Starting { .. } | ActorState::Alive { .. }
+            );
+            lives && (life == 0 || life == entry.record.incarnation)
+        })
+    }
+
+    /// Keeps what an actor's next life begins with: DI-10.
+    pub(super) fn save(
+        &mut self,
+        actor: ActorId,
+        incarnation: u32,
+        args: Vec<u8>,
+        step: &mut Step<'_>,
+    ) {
+        if let Some(Entry { record, .. }) = self.actors.get_mut(&actor)
+            && record.incarnation == incarnation
+            && record.state.node().is_some()
+        {
+            record.spawn.args = args;
+            step.actions.push(ActorAction::Update {
+                actor,
+                incarnation,
+                state: record.state.clone(),
+            });
+        }
+    }
+
     fn insert(&mut self, request: SpawnRequest, step: &mut Step<'_>) {
-        let supervisor = Supervisor::new(request.restart, self.limits.backoff);
+        let supervisor = Supervisor::new(request.restart, self.limits.backoff).on(request.terms);
         // Never seen: `place` decides at once.
         let state = ActorState::Restarting {
             at: step.now,
@@ -73,6 +107,9 @@ impl Directory {
             spawn: request,
             incarnation: 0,
             state,
+            worker: None,
+            words: LastWords::default(),
+            death: None,
         };
         self.enrol(Entry::new(record, supervisor), step.placement);
     }
@@ -186,7 +223,7 @@ impl Directory {
         let patience = self.patience(&why, entry.record.spawn.place_within);
         let deadline = since.saturating_add(patience);
         if deadline <= step.now {
-            self.bury(actor, DeathCause::Unplaceable(why.to_string()), step);
+            self.bury_lifeless(actor, DeathCause::Unplaceable(why.to_string()), step);
         } else if news {
             self.enter(
                 actor,
@@ -207,6 +244,13 @@ impl Directory {
         step: &mut Step<'_>,
     ) {
         if !self.is_life(actor, incarnation, node) {
+            // An order that was sent again may make a life that was given up meanwhile: DI-11.
+            step.actions.push(ActorAction::Stop {
+                node,
+                actor,
+                incarnation,
+                force: true,
+            });
             return;
         }
         let Some(entry) = self.actors.get_mut(&actor) else {
@@ -285,7 +329,10 @@ impl Directory {
             _ => cause,
         };
         let node = entry.record.state.node();
+        let words = std::mem::take(&mut entry.record.words);
+        entry.record.worker = None;
         let fate = entry.supervisor.ended(cause.clone(), step.now);
+        self.record_death(actor, cause.clone(), words, step);
         if let Some(on_node) = node.and_then(|node| self.on_node.get_mut(&node)) {
             on_node.remove(&actor);
         }
@@ -293,6 +340,8 @@ impl Directory {
         self.retry = self.retry.max(Retry::Freed);
         match fate {
             Fate::Restart { at, attempt } => {
+                // What it owned was its life's, not its own: the next one begins anew.
+                step.bereaved.push(Owner::Actor(actor));
                 self.enter(
                     actor,
                     ActorState::Restarting {
@@ -304,8 +353,45 @@ impl Directory {
                     step,
                 );
             }
-            Fate::Dead(cause) => self.bury(actor, cause, step),
+            Fate::Dead(cause) => {
+                // Giving up wraps the cause: the record says so too.
+                if let Some(death) = self
+                    .actors
+                    .get_mut(&actor)
+                    .and_then(|e| e.record.death.as_mut())
+                {
+                    death.cause = cause.clone();
+                }
+                self.bury(actor, cause, step);
+            }
         }
+    }
+
+    fn record_death(
+        &mut self,
+        actor: ActorId,
+        cause: DeathCause,
+        words: LastWords,
+        step: &Step<'_>,
+    ) {
+        let at = self.epoch_ms + step.now.as_millis() as u64;
+        if let Some(Entry { record, .. }) = self.actors.get_mut(&actor) {
+            record.death = Some(Box::new(DeathRecord {
+                actor,
+                name: record.spawn.name.clone(),
+                actor_type: record.spawn.demand.actor_type.clone(),
+                incarnation: record.incarnation,
+                cause,
+                at_unix_ms: at,
+                words,
+            }));
+        }
+    }
+
+    /// Buries an actor that has no life at present.
+    fn bury_lifeless(&mut self, actor: ActorId, cause: DeathCause, step: &mut Step<'_>) {
+        self.record_death(actor, cause.clone(), LastWords::default(), step);
+        self.bury(actor, cause, step);
     }
 
     /// Ends an actor for good, or for `cause` if a life of it is to end first.
@@ -350,7 +436,7 @@ impl Directory {
                 }
             }
             ActorState::Pending { .. } | ActorState::Restarting { .. } => {
-                self.bury(actor, cause, step)
+                self.bury_lifeless(actor, cause, step)
             }
             ActorState::Dead { .. } => {}
         }
@@ -362,6 +448,8 @@ impl Directory {
         };
         let incarnation = entry.record.incarnation;
         match entry.record.state.clone() {
+            // DI-9: `bury` looks at it again with the last of them.
+            ActorState::Restarting { .. } if self.owned.contains_key(&Owner::Actor(actor)) => {}
             ActorState::Restarting { .. } | ActorState::Pending { .. } => self.place(actor, step),
             ActorState::Starting { node, .. } => {
                 let waited = self.limits.start_within.as_secs_f64();
@@ -454,5 +542,19 @@ impl Directory {
         self.dead_order.push_back(actor);
         self.dead.insert(actor, record);
         step.bereaved.push(Owner::Actor(actor));
+        if let Owner::Actor(parent) = owner {
+            self.maybe_begin(parent, step);
+        }
+    }
+
+    /// Begins the next life of an actor that waits only for the end of what its last one owned: DI-9.
+    fn maybe_begin(&mut self, actor: ActorId, step: &mut Step<'_>) {
+        let waits = self.actors.get(&actor).is_some_and(|entry| {
+            let restarting = matches!(entry.record.state, ActorState::Restarting { .. });
+            restarting && entry.timer.is_none()
+        });
+        if waits && !self.owned.contains_key(&Owner::Actor(actor)) {
+            self.place(actor, step);
+        }
     }
 }

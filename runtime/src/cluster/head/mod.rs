@@ -60,6 +60,7 @@ pub(crate) async fn run(
     let head = Head {
         state: HeadState::new(HeadSettings {
             expected: names.clone(),
+            epoch_ms: unix_ms(),
             ..HeadSettings::default()
         }),
         name: config.name.clone(),
@@ -70,6 +71,7 @@ pub(crate) async fn run(
         peers: HashMap::new(),
         nodes: BTreeMap::new(),
         next_peer: 0,
+        workers: HashMap::new(),
         waiting: HashMap::new(),
         groups_waiting: HashMap::new(),
         awaited: names,
@@ -79,6 +81,12 @@ pub(crate) async fn run(
     let ended = head.run(knocking, events, children).await;
     claim.give_up();
     ended
+}
+
+/// Milliseconds since 1970.
+fn unix_ms() -> u64 {
+    let since = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH);
+    since.map_or(0, |since| since.as_millis() as u64)
 }
 
 type Ready<'a> = Box<dyn FnOnce(Result<(), String>) + 'a>;
@@ -93,6 +101,8 @@ struct Head<'a> {
     peers: HashMap<PeerId, Peer>,
     nodes: BTreeMap<NodeId, (PeerId, SocketAddr)>,
     next_peer: PeerId,
+    /// Where the worker processes of the nodes listen.
+    workers: HashMap<NodeId, HashMap<ActorId, SocketAddr>>,
     /// Who waits to hear what becomes of an actor.
     waiting: HashMap<ActorId, Vec<Waiter>>,
     /// Who waits to hear that a placement group is reserved.
@@ -210,7 +220,7 @@ impl Head<'_> {
                 self.awaited.remove(&name);
                 self.check_ready();
             }
-            PeerRole::Driver { .. } | PeerRole::Client => {
+            PeerRole::Driver { .. } | PeerRole::Worker { .. } | PeerRole::Client => {
                 self.tell(peer, FromHead::Welcome { node: None });
             }
         }
@@ -231,7 +241,23 @@ impl Head<'_> {
             (ToHead::Heartbeat, Some(node)) => {
                 self.handle(HeadEvent::Node(MemberEvent::Heartbeat(node)));
             }
-            (ToHead::Started { actor, incarnation }, Some(node)) => {
+            (
+                ToHead::Started {
+                    actor,
+                    incarnation,
+                    worker,
+                },
+                Some(node),
+            ) => {
+                if let Some(address) = worker {
+                    self.workers.entry(node).or_default().insert(actor, address);
+                    self.handle(HeadEvent::Actor(ActorEvent::Located {
+                        actor,
+                        incarnation,
+                        node,
+                        address,
+                    }));
+                }
                 self.handle(HeadEvent::Actor(ActorEvent::Started {
                     actor,
                     incarnation,
@@ -243,16 +269,25 @@ impl Head<'_> {
                     actor,
                     incarnation,
                     cause,
+                    words,
                 },
                 Some(node),
             ) => {
                 tracing::info!(%actor, incarnation, %cause, "an actor's life ended");
+                self.handle(HeadEvent::Actor(ActorEvent::LastWords {
+                    actor,
+                    incarnation,
+                    node,
+                    words,
+                }));
+                let why = cause.to_string();
                 self.handle(HeadEvent::Actor(ActorEvent::Exited {
                     actor,
                     incarnation,
                     node,
                     cause,
                 }));
+                self.worker_gone(node, actor, &why);
             }
             (ToHead::Leaving, Some(node)) => {
                 self.handle(HeadEvent::Node(MemberEvent::Leave(node)));
@@ -284,7 +319,8 @@ impl Head<'_> {
                 tracing::info!(%name, "a driver is gone");
                 self.handle(HeadEvent::Actor(ActorEvent::OwnerGone(Owner::Driver(id))));
             }
-            PeerRole::Client => {}
+            // What becomes of a worker, its node tells.
+            PeerRole::Worker { .. } | PeerRole::Client => {}
         }
     }
 
@@ -362,6 +398,15 @@ impl Head<'_> {
         let Some((peer, address)) = self.nodes.remove(&node) else {
             return;
         };
+        for actor in self.workers.remove(&node).unwrap_or_default() {
+            for peer in self.peers.values() {
+                let why = format!("its node {name} is lost: {why}");
+                peer.send(FromHead::WorkerGone {
+                    address: actor.1,
+                    why,
+                });
+            }
+        }
         // Dropping the peer ends its stream; a process that is cut off but lives notices and ends.
         self.peers.remove(&peer);
         for peer in self.peers.values() {
@@ -373,12 +418,23 @@ impl Head<'_> {
         }
     }
 
-    fn at(&self, node: NodeId, incarnation: u32) -> Option<Response> {
+    fn at(&self, node: NodeId, incarnation: u32, worker: Option<SocketAddr>) -> Option<Response> {
         let (_, address) = self.nodes.get(&node)?;
         Some(Response::At(Location {
-            address: *address,
+            address: worker.unwrap_or(*address),
             incarnation,
         }))
+    }
+
+    /// Tells everybody that a worker process is gone, who else would wait for it to be silent for long enough.
+    fn worker_gone(&mut self, node: NodeId, actor: ActorId, why: &str) {
+        let Some(address) = self.workers.get_mut(&node).and_then(|w| w.remove(&actor)) else {
+            return;
+        };
+        for peer in self.peers.values() {
+            let why = why.to_owned();
+            peer.send(FromHead::WorkerGone { address, why });
+        }
     }
 
     fn tell(&self, peer: PeerId, word: FromHead) {

@@ -50,6 +50,12 @@ impl Sim {
                     .get(owner)
                     .is_some_and(|owner| !owner.state.is_dead());
                 assert!(lives || ends, "DI-6: {actor} outlives its owner");
+                let life = record.spawn.owner_life;
+                let same = directory.get(owner).is_some_and(|o| o.incarnation == life);
+                assert!(
+                    life == 0 || same,
+                    "DI-9: {actor} of life {life} is there in a later one"
+                );
             }
         }
         assert_eq!(
