@@ -450,10 +450,14 @@ impl Directory {
         timer: Option<Duration>,
         step: &mut Step<'_>,
     ) {
-        self.set_timer(Subject::Actor(actor), timer);
         let Some(entry) = self.actors.get_mut(&actor) else {
             return;
         };
+        let subject = Subject::Actor(actor);
+        if let Some(before) = std::mem::replace(&mut entry.timer, timer) {
+            self.timers.remove(&(before, subject));
+        }
+        self.timers.extend(timer.map(|at| (at, subject)));
         let was_pending = matches!(entry.record.state, ActorState::Pending { .. });
         let is_pending = matches!(state, ActorState::Pending { .. });
         entry.record.state = state.clone();

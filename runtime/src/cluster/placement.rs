@@ -3,8 +3,8 @@
 //! Filters: the node takes actors, its build knows the type, its labels pass, required affinities hold, and all
 //! that is asked for is free. Among the nodes that pass, the best has the fewest unmet preferences, then the least
 //! load with the actor (the share in use of its scarcest resource: cpus, memory, held cores, GPUs, and the four
-//! custom resources that the cluster named first), then the fewest actors, then the lowest id. `index` finds it
-//! without looking at all of them.
+//! custom resources that the cluster named first), then, for an actor that asks for no amount of anything, the fewest
+//! actors, then the lowest id. `index` finds it without looking at all of them.
 //!
 //! Invariants:
 //! - PL-1: what is reserved on a node never exceeds its capacity, in any resource, exactly; nor does what the
@@ -334,13 +334,11 @@ fn must_be_apart_from(demand: &Demand) -> impl Iterator<Item = &AffinityTo> {
     apart.map(|wish| &wish.to)
 }
 
-fn remove_from<K: Eq + std::hash::Hash, Q: Eq + std::hash::Hash + ?Sized>(
+fn remove_from<K: Eq + std::hash::Hash>(
     sets: &mut HashMap<K, BTreeSet<ActorId>>,
-    key: &Q,
+    key: &K,
     actor: ActorId,
-) where
-    K: std::borrow::Borrow<Q>,
-{
+) {
     if let Some(set) = sets.get_mut(key) {
         set.remove(&actor);
         if set.is_empty() {

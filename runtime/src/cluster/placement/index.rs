@@ -17,8 +17,8 @@ use crate::cluster::ids::NodeId;
 use crate::cluster::label::LabelTest;
 use crate::ids::name_hash;
 
-/// Better is less: unmet preferences, load with the actor (the share in use of its scarcest resource, in
-/// millionths), actors, id.
+/// Better is less: unmet preferences; load with the actor (the share in use of its scarcest resource, in
+/// millionths); actors, where this one asks for no amount of anything; id.
 pub(super) type Score = (u32, u64, u64, NodeId);
 
 // Resources that the index knows: cpus, memory, held cores, GPUs whole and in part, and the custom resources that
@@ -63,6 +63,8 @@ pub(super) struct Need {
     one_of: Vec<u128>,
     /// Preferences that are not met by any node that is searched.
     unmet: u32,
+    /// It asks for no amount of anything: then actors are counted.
+    nothing: bool,
 }
 
 #[derive(Debug, Default)]
@@ -191,6 +193,7 @@ impl Index {
             }
         }
         Need {
+            nothing: amounts.iter().all(|&amount| amount == 0),
             amounts,
             known: FIRST_CUSTOM + self.custom.len(),
             marks,
@@ -244,7 +247,7 @@ impl Tree {
         let mut grown = vec![None; 4 * width];
         grown[2 * width..3 * width].copy_from_slice(&self.at[width..]);
         for at in (1..2 * width).rev() {
-            grown[at] = joined(grown[2 * at], grown[2 * at + 1]);
+            grown[at] = joined(&grown[2 * at], &grown[2 * at + 1]);
         }
         self.at = grown;
         self.vacant.extend((width + 1..2 * width).rev());
@@ -256,7 +259,7 @@ impl Tree {
         self.at[at] = summary;
         while at > 1 {
             at /= 2;
-            self.at[at] = joined(self.at[2 * at], self.at[2 * at + 1]);
+            self.at[at] = joined(&self.at[2 * at], &self.at[2 * at + 1]);
         }
     }
 
@@ -277,15 +280,19 @@ impl Tree {
             }
             return;
         }
-        let mut halves =
-            [2 * at, 2 * at + 1].map(|half| self.bound(half, need).map(|bound| (bound, half)));
-        if let [Some((left, _)), Some((right, _))] = halves
-            && right < left
-        {
-            halves.swap(0, 1);
-        }
-        for (bound, half) in halves.into_iter().flatten() {
-            self.descend(half, bound, need, best, accept);
+        let (left, right) = (2 * at, 2 * at + 1);
+        match (self.bound(left, need), self.bound(right, need)) {
+            (Some(a), Some(b)) if b < a => {
+                self.descend(right, b, need, best, accept);
+                self.descend(left, a, need, best, accept);
+            }
+            (Some(a), Some(b)) => {
+                self.descend(left, a, need, best, accept);
+                self.descend(right, b, need, best, accept);
+            }
+            (Some(a), None) => self.descend(left, a, need, best, accept),
+            (None, Some(b)) => self.descend(right, b, need, best, accept),
+            (None, None) => {}
         }
     }
 
@@ -297,15 +304,20 @@ impl Tree {
         {
             return None;
         }
+        // This loop is where a decision spends its time.
         let mut load = 0.0f64;
-        for (level, &amount) in summary.levels.iter().zip(&need.amounts).take(need.known) {
+        for (level, &amount) in summary.levels[..need.known].iter().zip(&need.amounts) {
             if amount > level.free {
                 return None;
             }
-            load = load.max(level.share + amount as f64 * level.unit);
+            let share = level.share + amount as f64 * level.unit;
+            if share > load {
+                load = share;
+            }
         }
         let load = (load + 0.5) as u64;
-        Some((need.unmet, load, summary.actors, summary.id))
+        let actors = if need.nothing { summary.actors } else { 0 };
+        Some((need.unmet, load, actors, summary.id))
     }
 }
 
@@ -315,19 +327,20 @@ fn roughly(amount: u64) -> u64 {
     amount >> bits.saturating_sub(5) << bits.saturating_sub(5)
 }
 
-fn joined(a: Option<Summary>, b: Option<Summary>) -> Option<Summary> {
-    let (Some(mut a), Some(b)) = (a, b) else {
-        return a.or(b);
+fn joined(a: &Option<Summary>, b: &Option<Summary>) -> Option<Summary> {
+    let (Some(a), Some(b)) = (a, b) else {
+        return a.or(*b);
     };
-    for (a, b) in a.levels.iter_mut().zip(&b.levels) {
-        a.share = a.share.min(b.share);
-        a.unit = a.unit.min(b.unit);
-        a.free = a.free.max(b.free);
+    let mut both = *a;
+    for (both, b) in both.levels.iter_mut().zip(&b.levels) {
+        both.share = both.share.min(b.share);
+        both.unit = both.unit.min(b.unit);
+        both.free = both.free.max(b.free);
     }
-    a.actors = a.actors.min(b.actors);
-    a.id = a.id.min(b.id);
-    a.marks |= b.marks;
-    Some(a)
+    both.actors = both.actors.min(b.actors);
+    both.id = both.id.min(b.id);
+    both.marks |= b.marks;
+    Some(both)
 }
 
 /// The marks of a node: its labels and actor types.

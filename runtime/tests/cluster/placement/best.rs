@@ -32,7 +32,11 @@ fn score(placement: &Placement, id: NodeId, demand: &Demand) -> (u64, usize, Nod
         share(total.0, of(&used.custom), of(&demand.custom));
     }
     let on = |r: &corehold::cluster::placement::Reservation| r.node == id;
-    let actors = placement.reservations().filter(|(_, r)| on(r)).count();
+    let nothing = demand.amounts().is_empty();
+    let actors = placement
+        .reservations()
+        .filter(|(_, r)| on(r) && nothing)
+        .count();
     ((load + 0.5) as u64, actors, id)
 }
 
