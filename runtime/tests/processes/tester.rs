@@ -69,7 +69,8 @@ impl Drop for Trace {
     }
 }
 
-#[corehold::actor]
+// So that it shows its log while a handler hangs.
+#[corehold::actor(concurrency = 8)]
 impl Actor for Tester {
     type Context = Context<Self>;
 }
