@@ -50,7 +50,7 @@ impl LastWords {
     pub fn bounded(mut self) -> Self {
         let skip = self.log.len().saturating_sub(LAST_LINES);
         self.log.drain(..skip);
-        self.log.iter_mut().for_each(|line| cut(line));
+        self.log.iter_mut().for_each(cut);
         self.handling.truncate(LAST_LINES);
         self.handling.iter_mut().for_each(cut);
         self
