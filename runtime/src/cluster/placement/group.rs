@@ -38,6 +38,9 @@ struct Bundle {
     place: Option<BundlePlace>,
 }
 
+/// Bundles without a place, and those with one and their nodes.
+type WantedAndKept<'a> = (Vec<(u32, &'a Demand)>, Vec<(u32, NodeId)>);
+
 impl Bundle {
     fn waiting(demand: &Demand) -> Self {
         Bundle {
@@ -109,11 +112,7 @@ impl Placement {
     }
 
     /// The bundles of a group that have no place, and those that have one, with their nodes.
-    fn wanted_and_kept<'a>(
-        &self,
-        group: GroupId,
-        bundles: &'a [Demand],
-    ) -> (Vec<(u32, &'a Demand)>, Vec<(u32, NodeId)>) {
+    fn wanted_and_kept<'a>(&self, group: GroupId, bundles: &'a [Demand]) -> WantedAndKept<'a> {
         let known = self.groups.get(&group);
         let (mut wanted, mut kept) = (Vec::new(), Vec::new());
         for (bundle, index) in bundles.iter().zip(0..) {
