@@ -40,6 +40,7 @@ mod event;
 mod groups;
 mod lives;
 mod lookup;
+mod placing;
 mod record;
 
 pub use event::{ActorAction, ActorEvent, StartOrder};
@@ -406,43 +407,6 @@ impl Directory {
         }
     }
 
-    /// Tries the first that waits of every class, in their order, and the next of its class when it has a place.
-    fn place_who_can(&mut self, step: &mut Step<'_>) {
-        let firsts = self.classes.iter();
-        let firsts = firsts.filter_map(|(class, orders)| Some((*orders.first()?, *class)));
-        let mut turns: BTreeMap<u64, Class> = firsts.collect();
-        while let Some((order, class)) = turns.pop_first() {
-            let goes_on = match self.pending.get(&order).copied() {
-                Some(Subject::Actor(actor)) => self.place_if_it_can(actor, step),
-                Some(Subject::Group(group)) => {
-                    self.place_group(group, step);
-                    false
-                }
-                None => true,
-            };
-            if goes_on && let Some(orders) = self.classes.get(&class) {
-                let next = orders.range(order + 1..).next();
-                turns.extend(next.map(|&next| (next, class)));
-            }
-        }
-    }
-
-    /// Puts into the queue for places, or takes out of it.
-    fn queue(&mut self, order: u64, subject: Subject, class: Class, waits: bool) {
-        if waits {
-            self.pending.insert(order, subject);
-            self.classes.entry(class).or_default().insert(order);
-        } else {
-            self.pending.remove(&order);
-            if let Some(orders) = self.classes.get_mut(&class) {
-                orders.remove(&order);
-                if orders.is_empty() {
-                    self.classes.remove(&class);
-                }
-            }
-        }
-    }
-
     fn enter(
         &mut self,
         actor: ActorId,
@@ -494,15 +458,6 @@ impl Directory {
             self.timers.remove(&(before, subject));
         }
         self.timers.extend(at.map(|at| (at, subject)));
-    }
-
-    /// How long what is refused may wait.
-    fn patience(&self, why: &Unplaceable, place_within: Option<Duration>) -> Duration {
-        match (why.infeasible, self.nodes_missing) {
-            (true, true) if !why.whatever_nodes_come() => self.limits.await_nodes,
-            (true, _) => Duration::ZERO,
-            (false, _) => place_within.unwrap_or(self.limits.place_within),
-        }
     }
 }
 

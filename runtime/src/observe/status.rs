@@ -136,7 +136,10 @@ impl Status {
                     .zip(places)
                     .map(|(bundle, node)| (bundle.to_string(), node.map(name_of)))
                     .collect(),
-                state: record.state.to_string(),
+                state: match state.placement().why_group(&record.request) {
+                    Some(why) => format!("pending: {why}"),
+                    None => record.state.to_string(),
+                },
             }
         });
         let mut reasons = Reasons::default();

@@ -121,6 +121,9 @@ impl Why {
         let asks = each.map(|(i, bundle)| format!("bundle {i}: {bundle}"));
         let (why, since, text) = match record.map(|record| &record.state) {
             Some(GroupState::Pending { since, why }) => {
+                // As it is now, not as it was when it began to wait.
+                let fresh = record.and_then(|r| state.placement().why_group(&r.request));
+                let why = fresh.unwrap_or_else(|| why.clone());
                 let text = match why.bundle {
                     Some(bundle) => format!("pending: bundle {bundle} waits for a place"),
                     None => "pending: its bundles have no place all together".to_owned(),
@@ -146,7 +149,7 @@ impl Why {
                 .map(|at| at.saturating_sub(now).as_secs_f64()),
             asks: asks.collect(),
             has: (!places.is_empty()).then(|| places.join(", ")),
-            nodes: why.map_or_else(Vec::new, |why| nodes(state, why, false)),
+            nodes: why.map_or_else(Vec::new, |why| nodes(state, &why, false)),
         }
     }
 }

@@ -16,6 +16,10 @@ use crate::cluster::supervision::DeathCause;
 // One is handled at a time: a box would save nothing.
 #[allow(clippy::large_enum_variant)]
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[allow(
+    clippy::large_enum_variant,
+    reason = "an event is handed over once and not kept"
+)]
 pub enum ActorEvent {
     /// An actor is wished for. Answered by `Update`s or by `SpawnRefused`.
     Spawn(SpawnRequest),

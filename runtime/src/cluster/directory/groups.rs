@@ -160,6 +160,25 @@ impl Directory {
         self.place_group(group, step);
     }
 
+    /// Finds places for the bundles that have none, without a word if there are none.
+    pub(super) fn place_group_if_it_can(&mut self, group: GroupId, step: &mut Step<'_>) {
+        let Some(entry) = self.groups.get(&group) else {
+            return;
+        };
+        let request = &entry.record.request;
+        let placement = &mut *step.placement;
+        if let Some(nodes) = placement.try_reserve_group(group, request.strategy, &request.bundles)
+        {
+            self.group_placed(group, nodes, step);
+        }
+    }
+
+    fn group_placed(&mut self, group: GroupId, nodes: Vec<NodeId>, step: &mut Step<'_>) {
+        self.enter_group(group, GroupState::Reserved { nodes }, None, step);
+        // Actors that wait for its bundles.
+        self.retry = self.retry.max(Retry::Freed);
+    }
+
     /// Finds places for the bundles that have none, or says why they wait.
     pub(super) fn place_group(&mut self, group: GroupId, step: &mut Step<'_>) {
         let Some(entry) = self.groups.get(&group) else {
@@ -170,11 +189,7 @@ impl Directory {
             .placement
             .reserve_group(group, request.strategy, &request.bundles);
         match placed {
-            Ok(nodes) => {
-                self.enter_group(group, GroupState::Reserved { nodes }, None, step);
-                // Actors that wait for its bundles.
-                self.retry = self.retry.max(Retry::Freed);
-            }
+            Ok(nodes) => self.group_placed(group, nodes, step),
             Err(mut why) => {
                 why.infeasible &= !entry.was_whole;
                 let (since, news) = match &entry.record.state {

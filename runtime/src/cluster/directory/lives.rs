@@ -3,12 +3,10 @@
 use std::hash::{DefaultHasher, Hash as _, Hasher as _};
 
 use super::record::{ActorRecord, ActorState, SpawnRequest};
-use super::{
-    ActorAction, Class, Directory, Entry, Refused, Retry, SpawnRefused, StartOrder, Step, Subject,
-};
+use super::{ActorAction, Class, Directory, Entry, Retry, SpawnRefused, StartOrder, Step, Subject};
 use crate::cluster::death::{DeathRecord, LastWords};
 use crate::cluster::ids::{ActorId, NodeId, Owner};
-use crate::cluster::placement::{Placement, Reservation, Unplaceable};
+use crate::cluster::placement::Placement;
 use crate::cluster::supervision::{DeathCause, Fate, Supervisor};
 
 impl Entry {
@@ -136,104 +134,6 @@ impl Directory {
         let timer = entry.timer.map(|at| (at, Subject::Actor(actor)));
         self.timers.extend(timer);
         self.actors.insert(actor, entry);
-    }
-
-    /// Finds a place for an actor that has none: then it starts, else it pends or dies.
-    pub(super) fn place(&mut self, actor: ActorId, step: &mut Step<'_>) {
-        let Some(entry) = self.actors.get(&actor) else {
-            return;
-        };
-        match step.placement.reserve(actor, &entry.record.spawn.demand) {
-            Ok(place) => self.begin_life(actor, &place, step),
-            Err(why) => self.pend(actor, why, step),
-        }
-    }
-
-    /// Tries an actor that pends once more, after nodes have changed: what is refused again has its reasons said
-    /// anew, which are the same for all that ask for the same.
-    pub(super) fn place_again(
-        &mut self,
-        actor: ActorId,
-        refused: &mut Refused,
-        step: &mut Step<'_>,
-    ) {
-        let Some(entry) = self.actors.get(&actor) else {
-            return;
-        };
-        let (demand, class) = (&entry.record.spawn.demand, entry.class);
-        let alike = step.placement.treats_alike(actor, demand);
-        if alike && let Some(why) = refused.get(&class).cloned() {
-            self.pend(actor, why, step);
-            return;
-        }
-        match step.placement.reserve(actor, demand) {
-            Ok(place) => self.begin_life(actor, &place, step),
-            Err(why) => {
-                if alike {
-                    refused.insert(class, why.clone());
-                }
-                self.pend(actor, why, step);
-            }
-        }
-    }
-
-    /// Tries an actor that pends once more, after something came free; says whether another one that asks for the
-    /// same may have better luck, or as good.
-    pub(super) fn place_if_it_can(&mut self, actor: ActorId, step: &mut Step<'_>) -> bool {
-        let Some(entry) = self.actors.get(&actor) else {
-            return true;
-        };
-        let demand = &entry.record.spawn.demand;
-        match step.placement.try_reserve(actor, demand) {
-            Some(place) => {
-                self.begin_life(actor, &place, step);
-                true
-            }
-            None => !step.placement.treats_alike(actor, demand),
-        }
-    }
-
-    fn begin_life(&mut self, actor: ActorId, place: &Reservation, step: &mut Step<'_>) {
-        let Some(entry) = self.actors.get_mut(&actor) else {
-            return;
-        };
-        entry.record.incarnation += 1;
-        step.actions
-            .push(ActorAction::Start(StartOrder::of(&entry.record, place)));
-        self.on_node.entry(place.node).or_default().insert(actor);
-        let state = ActorState::Starting {
-            node: place.node,
-            since: step.now,
-        };
-        let deadline = Some(step.now + self.limits.start_within);
-        self.enter(actor, state, deadline, step);
-        if self.pending_near > 0 {
-            self.retry = self.retry.max(Retry::Freed);
-        }
-    }
-
-    fn pend(&mut self, actor: ActorId, why: Unplaceable, step: &mut Step<'_>) {
-        let Some(entry) = self.actors.get(&actor) else {
-            return;
-        };
-        let (since, news) = match &entry.record.state {
-            ActorState::Pending { since, why: before } => (*since, *before != why),
-            _ => (step.now, true),
-        };
-        let patience = self.patience(&why, entry.record.spawn.place_within);
-        let deadline = since.saturating_add(patience);
-        if deadline <= step.now {
-            self.bury_lifeless(actor, DeathCause::Unplaceable(why.to_string()), step);
-        } else if news {
-            self.enter(
-                actor,
-                ActorState::Pending { since, why },
-                Some(deadline),
-                step,
-            );
-        } else {
-            self.set_timer(Subject::Actor(actor), Some(deadline));
-        }
     }
 
     pub(super) fn started(
@@ -389,7 +289,7 @@ impl Directory {
     }
 
     /// Buries an actor that has no life at present.
-    fn bury_lifeless(&mut self, actor: ActorId, cause: DeathCause, step: &mut Step<'_>) {
+    pub(super) fn bury_lifeless(&mut self, actor: ActorId, cause: DeathCause, step: &mut Step<'_>) {
         self.record_death(actor, cause.clone(), LastWords::default(), step);
         self.bury(actor, cause, step);
     }

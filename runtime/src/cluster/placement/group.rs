@@ -7,6 +7,7 @@ use serde::{Deserialize, Serialize};
 use super::room::{Given, Room};
 use super::{Placement, Reason, Reservation, Unplaceable};
 use crate::cluster::demand::Demand;
+use crate::cluster::directory::GroupRequest;
 use crate::cluster::ids::{ActorId, BundleRef, GroupId, Holder, NodeId};
 
 /// How the bundles of a placement group lie to each other.
@@ -36,6 +37,9 @@ struct Bundle {
     demand: Demand,
     place: Option<BundlePlace>,
 }
+
+/// Bundles without a place, and those with one and their nodes.
+type WantedAndKept<'a> = (Vec<(u32, &'a Demand)>, Vec<(u32, NodeId)>);
 
 impl Bundle {
     fn waiting(demand: &Demand) -> Self {
@@ -67,33 +71,58 @@ impl Placement {
         strategy: Strategy,
         bundles: &[Demand],
     ) -> Result<Vec<NodeId>, Unplaceable> {
-        let known = self.groups.get(&group);
-        if known.is_some_and(|known| known.ending) {
+        if let Some(nodes) = self.try_reserve_group(group, strategy, bundles) {
+            return Ok(nodes);
+        }
+        if self.groups.get(&group).is_none_or(|known| known.ending) {
             return Err(ended(group));
         }
-        let mut kept = Vec::new();
-        let mut wanted = Vec::new();
-        for (index, bundle) in bundles.iter().enumerate() {
-            let place = known.and_then(|known| known.bundles.get(index)?.place.as_ref());
-            match place {
-                Some(place) => kept.push((index as u32, place.node)),
-                None => wanted.push((index as u32, bundle)),
-            }
-        }
-        let entry = || Group {
+        let (wanted, kept) = self.wanted_and_kept(group, bundles);
+        Err(self.explain_group(strategy, &wanted, &kept))
+    }
+
+    /// Why a group waits, as it is now; `None` if every bundle has a place.
+    pub fn why_group(&self, request: &GroupRequest) -> Option<Unplaceable> {
+        let (wanted, kept) = self.wanted_and_kept(request.group, &request.bundles);
+        let waits = !wanted.is_empty();
+        waits.then(|| self.explain_group(request.strategy, &wanted, &kept))
+    }
+
+    /// [`Placement::reserve_group`] without the words.
+    pub fn try_reserve_group(
+        &mut self,
+        group: GroupId,
+        strategy: Strategy,
+        bundles: &[Demand],
+    ) -> Option<Vec<NodeId>> {
+        // Also before it has a place: actors may wait for it.
+        let entry = self.groups.entry(group).or_insert_with(|| Group {
             strategy,
             ending: false,
             bundles: bundles.iter().map(Bundle::waiting).collect(),
-        };
-        // Also before it has a place: actors may wait for it.
-        self.groups.entry(group).or_insert_with(entry);
-        let assigned = self
-            .assign(strategy, &wanted, &kept)
-            .ok_or_else(|| self.explain_group(strategy, &wanted, &kept))?;
-        for (index, node, given) in assigned {
+        });
+        if entry.ending {
+            return None;
+        }
+        let (wanted, kept) = self.wanted_and_kept(group, bundles);
+        for (index, node, given) in self.assign(strategy, &wanted, &kept)? {
             self.place_bundle(group, index, node, given);
         }
-        Ok(self.group_nodes(group).into_iter().flatten().collect())
+        Some(self.group_nodes(group).into_iter().flatten().collect())
+    }
+
+    /// The bundles of a group that have no place, and those that have one, with their nodes.
+    fn wanted_and_kept<'a>(&self, group: GroupId, bundles: &'a [Demand]) -> WantedAndKept<'a> {
+        let known = self.groups.get(&group);
+        let (mut wanted, mut kept) = (Vec::new(), Vec::new());
+        for (bundle, index) in bundles.iter().zip(0..) {
+            let place = known.and_then(|known| known.bundles.get(index as usize)?.place.as_ref());
+            match place {
+                Some(place) => kept.push((index, place.node)),
+                None => wanted.push((index, bundle)),
+            }
+        }
+        (wanted, kept)
     }
 
     /// The node of every bundle; `None` for one that has lost its node. Empty for no such group.
