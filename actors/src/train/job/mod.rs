@@ -216,7 +216,7 @@ impl Default for Grpo {
             lr: 1.5e-4,
             kl: 0.02,
             entropy_bonus: 0.1,
-            entropy_bonus_last: 0.05,
+            entropy_bonus_last: 0.1,
             advantage_eps: 0.2,
             clip_low: 0.2,
             clip_high: 0.28,
