@@ -33,6 +33,7 @@ mod event;
 mod lives;
 mod lookup;
 mod record;
+mod rows;
 
 pub use event::{ActorAction, ActorEvent, StartOrder};
 pub use lookup::{LookupError, SpawnRefused};
@@ -94,7 +95,10 @@ pub struct Directory {
     timers: BTreeSet<(Duration, ActorId)>,
     dead: BTreeMap<ActorId, ActorRecord>,
     dead_order: VecDeque<ActorId>,
+    /// The number of the next actor that dies; those in `dead_order` have the numbers before it.
+    next_dead: u64,
     next_order: u64,
+    changed: rows::Changed,
     /// Whether nodes that belong to the cluster are not there (yet, or again).
     nodes_missing: bool,
     /// Whether something was given back since the pending actors were last looked at.
@@ -123,7 +127,9 @@ impl Directory {
             timers: BTreeSet::new(),
             dead: BTreeMap::new(),
             dead_order: VecDeque::new(),
+            next_dead: 0,
             next_order: 0,
+            changed: rows::Changed::default(),
             nodes_missing: false,
             retry: false,
         }
@@ -299,6 +305,7 @@ impl Directory {
             self.pending.remove(&entry.order);
         }
         entry.record.state = state.clone();
+        self.changed.actors.insert(actor);
         let incarnation = entry.record.incarnation;
         step.actions.push(ActorAction::Update {
             actor,
@@ -314,6 +321,7 @@ impl Directory {
         if let Some(before) = entry.timer {
             self.timers.remove(&(before, actor));
         }
+        self.changed.actors.insert(actor);
         entry.timer = at;
         self.timers.extend(at.map(|at| (at, actor)));
     }

@@ -7,15 +7,20 @@
 //! - what an actor asks and what a node has in [`demand`], which node takes it in [`placement`];
 //! - which nodes are alive in [`membership`], which actors live again in [`supervision`];
 //! - every actor's life, and the names, in [`directory`];
-//! - all of these composed, as the head's process drives it, in [`head_state`].
+//! - whose drivers are there in [`drivers`];
+//! - all of these composed, as the head's process drives it, in [`head_state`];
+//! - what of it outlives the head's process in [`snapshot`], and on disk in [`store`].
 
 pub mod config;
 pub mod demand;
 pub mod directory;
+pub mod drivers;
 pub mod head_state;
 pub mod ids;
 pub mod membership;
 pub mod placement;
+pub mod snapshot;
+pub mod store;
 mod suggest;
 pub mod supervision;
 
@@ -28,7 +33,10 @@ pub(crate) mod state_dir;
 pub use config::{ClusterConfig, ConfigError};
 pub use demand::{Capacity, Demand, HeldCore, LabelRule, LabelTest, Milli};
 pub use directory::{ActorAction, ActorEvent, ActorRecord, ActorState, SpawnRequest, StartOrder};
-pub use head_state::{HeadAction, HeadEvent, HeadSettings, HeadState};
+pub use drivers::DriverEvent;
+pub use head_state::{HeadAction, HeadEvent, HeadSettings, HeadState, Return};
 pub use ids::{ActorId, NodeId, Owner};
 pub use membership::{Hello, MemberAction, MemberEvent};
+pub use snapshot::{Change, Snapshot};
+pub use store::{HeadStore, StoreError};
 pub use supervision::{DeathCause, Restart};

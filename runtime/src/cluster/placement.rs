@@ -167,6 +167,22 @@ impl Placement {
         true
     }
 
+    /// Reserves again what an actor had reserved before the head's restart; false where its node is not there.
+    pub(super) fn readopt(
+        &mut self,
+        actor: ActorId,
+        demand: &Demand,
+        reservation: Reservation,
+    ) -> bool {
+        let Some(place) = self.nodes.get_mut(&reservation.node) else {
+            return false;
+        };
+        place.take(actor, demand, &reservation.held);
+        self.reservations
+            .insert(actor, (reservation, demand.clone()));
+        true
+    }
+
     /// What the actor has reserved.
     pub fn reservation(&self, actor: ActorId) -> Option<&Reservation> {
         self.reservations

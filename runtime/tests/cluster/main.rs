@@ -7,6 +7,7 @@ mod membership;
 mod placement;
 mod resources;
 mod simulation;
+mod store;
 mod supervision;
 
 use std::time::Duration;

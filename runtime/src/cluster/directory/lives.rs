@@ -63,6 +63,8 @@ impl Directory {
             incarnation: 0,
             state,
         };
+        self.changed.actors.insert(actor);
+        self.changed.args.insert(actor);
         self.actors.insert(
             actor,
             Entry {
@@ -368,11 +370,16 @@ impl Directory {
             }
         }
         record.spawn.args = Vec::new();
+        self.changed.args.insert(actor);
         while self.dead_order.len() >= self.limits.max_dead.max(1) {
+            let number = self.next_dead - self.dead_order.len() as u64;
             if let Some(oldest) = self.dead_order.pop_front() {
                 self.dead.remove(&oldest);
+                self.changed.dead.insert(number);
             }
         }
+        self.changed.dead.insert(self.next_dead);
+        self.next_dead += 1;
         self.dead_order.push_back(actor);
         self.dead.insert(actor, record);
         step.bereaved.push(Owner::Actor(actor));
