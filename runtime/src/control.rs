@@ -4,14 +4,14 @@ use std::net::SocketAddr;
 
 use serde::{Deserialize, Serialize};
 
-use crate::cluster::{DeathCause, SpawnRequest, StartOrder, membership};
+use crate::cluster::{DeathCause, Return, SpawnRequest, StartOrder};
 use crate::ids::{ActorId, NodeId};
 
 /// What a process wants to be to the head.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub enum PeerRole {
-    /// A node: it hosts actors.
-    Node(membership::Hello),
+    /// A node: it hosts actors, and says which when it joins again.
+    Node(Box<Return>),
     /// A driver: its actors end with it.
     Driver {
         /// Drawn at random at its start.
@@ -42,7 +42,8 @@ pub(crate) enum ToHead {
     Leaving,
 }
 
-/// What the head can be asked.
+/// What the head can be asked. Each can be asked twice: what was not answered before the head died is asked again of
+/// the next one.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub(crate) enum Request {
     /// Make an actor; answered when it lives or cannot.
@@ -57,6 +58,8 @@ pub(crate) enum Request {
     Stop { actor: ActorId },
     /// How is the cluster?
     Status,
+    /// The driver that asks is done: what it owns ends.
+    Leave,
 }
 
 /// Where an actor lives.
@@ -84,13 +87,16 @@ pub(crate) enum Response {
     Status(Box<crate::observe::Status>),
 }
 
-/// From the head.
+/// From the head. The first two are also read by processes of other builds: their places and layout must not change.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub(crate) enum FromHead {
     /// The process is a member.
     Welcome {
         /// Where it is a node: its id.
         node: Option<NodeId>,
+        /// Where it is a node: whether it is the member still that it was. One that is not was given up: it must end
+        /// all that it runs.
+        again: bool,
     },
     /// It is not, and why.
     Refused { why: String },
@@ -107,6 +113,8 @@ pub(crate) enum FromHead {
         incarnation: u32,
         force: bool,
     },
+    /// To a node: the end of this life is written down; it need not be told again.
+    Heard { actor: ActorId, incarnation: u32 },
     /// A node is gone: whoever waits on it waits in vain.
     NodeLost {
         address: SocketAddr,

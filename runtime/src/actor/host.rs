@@ -244,14 +244,14 @@ impl Host {
         }
     }
 
-    /// Ends every actor; returns how many there are.
-    pub(crate) fn stop_all(&self) -> usize {
+    /// Ends every actor, each as [`stop`](Self::stop) does; returns how many there are.
+    pub(crate) fn stop_all(&self, force: bool) -> usize {
         let all: Vec<_> = {
             let actors = self.actors.lock().expect("no panic while held");
             actors.values().map(|h| (h.id, h.incarnation)).collect()
         };
         for (id, incarnation) in &all {
-            self.stop(*id, *incarnation, false);
+            self.stop(*id, *incarnation, force);
         }
         all.len()
     }

@@ -2,26 +2,27 @@
 
 use std::collections::HashMap;
 use std::net::SocketAddr;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, MutexGuard};
 
 use tokio::sync::mpsc;
 
 use super::MachineFacts;
+use super::book::{Book, Order};
 use crate::actor::{ActorEnv, Exit, type_names};
-use crate::build_id::build_id;
 use crate::cluster::state_dir::StateDir;
-use crate::cluster::{ClusterConfig, DeathCause, StartOrder, membership};
+use crate::cluster::{ClusterConfig, DeathCause, Return, StartOrder, membership};
 use crate::control::{FromHead, PeerRole, ToHead};
 use crate::error::{Error, Result};
 use crate::ids::ActorId;
 use crate::isolate::{HoldOptions, Slot};
-use crate::process::Process;
+use crate::process::{Line, Process};
 use crate::wire::Identity;
 
-/// Runs node `name` of `config` until the head ends it. Call it in an actix system.
+/// Runs node `name` of `config` until the head ends it, or it has had no head for `head_lease_s`. Call it in an
+/// actix system.
 ///
 /// # Errors
-/// Where it cannot listen, or the head is out of reach or refuses it.
+/// Where it cannot listen, the head is out of reach or refuses it, or its head is gone for good.
 pub(crate) async fn run(config: ClusterConfig, name: &str, head: SocketAddr) -> Result<()> {
     let facts = super::discover().map_err(|e| Error::Refused(e.to_string()))?;
     let node = config.node(name).ok_or_else(|| {
@@ -37,7 +38,9 @@ pub(crate) async fn run(config: ClusterConfig, name: &str, head: SocketAddr) -> 
     stay_on(&shared)?;
     let swept = crate::isolate::sweep_stale().map_err(|e| Error::Refused(e.to_string()))?;
     tracing::debug!(?swept, "looked for what dead processes had left");
-    let identity = Identity::load(&StateDir::of(&config).keys())?;
+    let state = StateDir::of(&config);
+    let _claim = state.claim_node(name)?;
+    let identity = Identity::load(&state.keys())?;
     let (process, mut exits) = Process::start(&identity, node.listen, None)?;
     let hello = membership::Hello {
         name: name.to_owned(),
@@ -46,9 +49,22 @@ pub(crate) async fn run(config: ClusterConfig, name: &str, head: SocketAddr) -> 
         class: facts.class(),
         capacity: config.capacity(node, &facts, type_names()),
     };
-    let mut orders = process
-        .join(head, PeerRole::Node(hello), &build_id())
-        .await?;
+    let book = Arc::new(Mutex::new(Book::default()));
+    let told = book.clone();
+    let line = Line {
+        head,
+        state,
+        lease: config.head_lease,
+        role: Box::new(move || {
+            let book = told.lock().expect("no panic while held");
+            PeerRole::Node(Box::new(Return {
+                hello: hello.clone(),
+                lives: book.lives(),
+                ended: book.unheard(),
+            }))
+        }),
+    };
+    let mut orders = process.join(line).await?;
     tracing::info!(node = name, address = %process.address, "joined");
 
     use tokio::signal::unix::{SignalKind, signal};
@@ -62,12 +78,14 @@ pub(crate) async fn run(config: ClusterConfig, name: &str, head: SocketAddr) -> 
         shield: node.shield,
         facts,
         slots: HashMap::new(),
+        book,
     };
+    let mut ended = Ok(());
     loop {
         // Channels and a signal: nothing is lost by a branch that is not taken.
         tokio::select! {
             order = orders.recv() => match order {
-                Some(FromHead::Start(order)) => daemon.start(*order).await?,
+                Some(FromHead::Start(order)) => daemon.start(*order).await,
                 Some(FromHead::Stop { actor, incarnation, force }) => {
                     daemon.process.host.stop(actor, incarnation, force);
                 }
@@ -75,14 +93,25 @@ pub(crate) async fn run(config: ClusterConfig, name: &str, head: SocketAddr) -> 
                     tracing::info!(%why, "the cluster ends");
                     break;
                 }
+                Some(FromHead::Heard { actor, incarnation }) => {
+                    daemon.book().heard(actor, incarnation);
+                }
+                Some(FromHead::Welcome { again: true, .. }) => daemon.tell_ends().await,
+                Some(FromHead::Welcome { again: false, .. }) => {
+                    if let Err(e) = daemon.fence(&mut exits).await {
+                        ended = Err(e);
+                        break;
+                    }
+                }
                 Some(_) => {}
-                // It lost its head: what it runs would be run twice if it went on.
+                // Nobody may ever come to end what it runs and holds.
                 None => {
-                    tracing::error!("the head is out of reach: this node ends");
+                    let why = "this node has no head any more, and ends; see above".to_owned();
+                    ended = Err(Error::Refused(why));
                     break;
                 }
             },
-            Some(exit) = exits.recv() => daemon.exited(exit).await?,
+            Some(exit) = exits.recv() => daemon.exited(exit).await,
             _ = terminate.recv() => {
                 tracing::info!("told to end (SIGTERM)");
                 let _ = daemon.process.head.say(ToHead::Leaving).await;
@@ -91,7 +120,7 @@ pub(crate) async fn run(config: ClusterConfig, name: &str, head: SocketAddr) -> 
         }
     }
     daemon.end(&mut exits).await;
-    Ok(())
+    ended
 }
 
 struct Daemon {
@@ -101,18 +130,43 @@ struct Daemon {
     shield: bool,
     facts: MachineFacts,
     slots: HashMap<(ActorId, u32), Arc<Slot>>,
+    book: Arc<Mutex<Book>>,
 }
 
 impl Daemon {
-    async fn start(&mut self, order: StartOrder) -> Result<()> {
+    fn book(&self) -> MutexGuard<'_, Book> {
+        self.book.lock().expect("no panic while held")
+    }
+
+    /// Says something that a head which is away hears when this node joins it again.
+    async fn say(&self, word: ToHead) {
+        if let Err(e) = self.process.head.say(word).await {
+            tracing::debug!(error = %e, "the head will hear it later");
+        }
+    }
+
+    async fn start(&mut self, order: StartOrder) {
         let (actor, incarnation) = (order.actor, order.incarnation);
-        let started = self.bring_to_life(order).await;
+        // Asked by itself, so that the lock is not held over an await.
+        let known = self.book().ordered(actor, incarnation);
+        let started = match known {
+            Order::Begin => self
+                .bring_to_life(order)
+                .await
+                .map_err(DeathCause::StartFailed),
+            Order::Wait => return,
+            Order::Lives => Ok(()),
+            Order::Ended(cause) => Err(cause),
+        };
         let word = match started {
-            Ok(()) => ToHead::Started { actor, incarnation },
-            Err(why) => {
+            Ok(()) => {
+                self.book().began(actor, incarnation);
+                ToHead::Started { actor, incarnation }
+            }
+            Err(cause) => {
                 self.slots.remove(&(actor, incarnation));
-                let cause = DeathCause::StartFailed(why);
                 tracing::warn!(%actor, %cause, "an actor does not start");
+                self.book().ended(actor, incarnation, cause.clone());
                 ToHead::Exited {
                     actor,
                     incarnation,
@@ -120,7 +174,38 @@ impl Daemon {
                 }
             }
         };
-        Ok(self.process.head.say(word).await?)
+        self.say(word).await;
+    }
+
+    /// This node has joined again: what it said meanwhile may not have been heard.
+    async fn tell_ends(&self) {
+        let unheard = self.book().unheard();
+        for (actor, incarnation, cause) in unheard {
+            self.say(ToHead::Exited {
+                actor,
+                incarnation,
+                cause,
+            })
+            .await;
+        }
+    }
+
+    /// This node was given up while it was cut off, and is a new member now: its actors may live elsewhere, in later
+    /// lives. All of them end before it takes a new order.
+    ///
+    /// # Errors
+    /// Where an actor is still at work after [`END_WITHIN`]: only the end of the process ends that.
+    async fn fence(&mut self, exits: &mut mpsc::UnboundedReceiver<Exit>) -> Result<()> {
+        tracing::warn!("this node was given up while it was cut off: all that it runs ends");
+        let left = self.end_all(exits, true).await;
+        self.slots.clear();
+        self.book().clear();
+        if left > 0 {
+            return Err(Error::Refused(format!(
+                "{left} actors of lives that were given up are still at work: this node ends to end them"
+            )));
+        }
+        Ok(())
     }
 
     async fn bring_to_life(&mut self, order: StartOrder) -> Result<(), String> {
@@ -162,24 +247,26 @@ impl Daemon {
             .await
     }
 
-    async fn exited(&mut self, exit: Exit) -> Result<()> {
+    async fn exited(&mut self, exit: Exit) {
         let cause = match &exit.panic {
             Some(message) => DeathCause::Panic(message.clone()),
             None => DeathCause::Finished,
         };
         self.process.host.forget(&exit);
         self.slots.remove(&(exit.actor, exit.incarnation));
-        let word = ToHead::Exited {
+        self.book()
+            .ended(exit.actor, exit.incarnation, cause.clone());
+        self.say(ToHead::Exited {
             actor: exit.actor,
             incarnation: exit.incarnation,
             cause,
-        };
-        Ok(self.process.head.say(word).await?)
+        })
+        .await;
     }
 
-    /// Ends every actor, then gives the held cores back.
-    async fn end(mut self, exits: &mut mpsc::UnboundedReceiver<Exit>) {
-        let mut left = self.process.host.stop_all();
+    /// Ends every actor; returns how many are still at work after [`END_WITHIN`].
+    async fn end_all(&mut self, exits: &mut mpsc::UnboundedReceiver<Exit>, force: bool) -> usize {
+        let mut left = self.process.host.stop_all(force);
         let all = async {
             while left > 0 {
                 let Some(exit) = exits.recv().await else {
@@ -190,7 +277,14 @@ impl Daemon {
                 left -= 1;
             }
         };
-        if tokio::time::timeout(END_WITHIN, all).await.is_err() {
+        let _ = tokio::time::timeout(END_WITHIN, all).await;
+        left
+    }
+
+    /// Ends every actor, then gives the held cores back.
+    async fn end(mut self, exits: &mut mpsc::UnboundedReceiver<Exit>) {
+        let left = self.end_all(exits, false).await;
+        if left > 0 {
             tracing::warn!("{left} actors were still at work when their node ended");
         }
         // An actor that is still at work keeps its slot; the next sweep removes it.

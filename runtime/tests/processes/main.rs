@@ -6,24 +6,38 @@
 mod actors;
 mod cases;
 mod cluster;
+mod head_death;
 
 use std::process::{Command, ExitCode};
 
 use libtest_mimic::{Arguments, Failed, Trial};
 
 const CASE: &str = "COREHOLD_TEST_CASE";
+/// Where it names a cluster, the process says what `corehold status` would.
+const STATUS: &str = "COREHOLD_TEST_STATUS";
+
+fn all() -> impl Iterator<Item = &'static (&'static str, fn())> {
+    cases::ALL.iter().chain(head_death::ALL)
+}
 
 fn main() -> ExitCode {
     if let Some(code) = corehold::entry::serve_role() {
         return code;
     }
+    if let Some(config) = std::env::var_os(STATUS) {
+        match corehold::entry::status(config.as_ref()) {
+            Ok(status) => print!("{status}"),
+            Err(e) => println!("error: {e}"),
+        }
+        return ExitCode::SUCCESS;
+    }
     if let Ok(name) = std::env::var(CASE) {
-        let case = cases::ALL.iter().find(|(n, _)| *n == name);
+        let case = all().find(|(n, _)| *n == name);
         let (_, run) = case.expect("the harness names a case that exists");
         run();
         return ExitCode::SUCCESS;
     }
-    let trials = cases::ALL.iter().map(|(name, _)| {
+    let trials = all().map(|(name, _)| {
         Trial::test(*name, move || {
             let program = std::env::current_exe()?;
             let ended = Command::new(program).env(CASE, name).output()?;

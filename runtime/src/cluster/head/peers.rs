@@ -24,12 +24,17 @@ pub(super) struct Peer {
 
 impl Peer {
     /// Takes the stream over. When this value is dropped, what was sent goes out and the stream ends.
-    pub(super) fn start(id: PeerId, knock: Knock, inbox: mpsc::Sender<Inbox>) -> Self {
+    pub(super) fn start(
+        id: PeerId,
+        role: PeerRole,
+        knock: Knock,
+        inbox: mpsc::Sender<Inbox>,
+    ) -> Self {
         let Knock {
-            hello,
             mut writer,
             mut reader,
             from,
+            ..
         } = knock;
         let (orders, mut outbox) = mpsc::channel::<FromHead>(WAITING);
         let told = inbox.clone();
@@ -60,7 +65,7 @@ impl Peer {
             let _ = inbox.send(Inbox::Gone(id, why)).await;
         });
         Self {
-            role: hello.role,
+            role,
             node: None,
             id,
             orders,

@@ -2,7 +2,7 @@
 
 use super::peers::PeerId;
 use super::{Head, HeadEvent};
-use crate::cluster::{ActorEvent, ActorState};
+use crate::cluster::{ActorEvent, ActorState, DriverEvent};
 use crate::control::{FromHead, PeerRole, Request, Response};
 use crate::ids::ActorId;
 use crate::observe::Status;
@@ -48,10 +48,17 @@ impl Head<'_> {
             Request::Stop { actor } => {
                 let by = match self.peers.get(&peer).map(|p| &p.role) {
                     Some(PeerRole::Driver { name, .. }) => format!("driver {name}"),
-                    Some(PeerRole::Node(hello)) => format!("an actor on {}", hello.name),
+                    Some(PeerRole::Node(node)) => format!("an actor on {}", node.hello.name),
                     _ => "an operator".to_owned(),
                 };
                 self.handle(HeadEvent::Actor(ActorEvent::Stop { actor, by }));
+                Ok(Response::Done)
+            }
+            Request::Leave => {
+                if let Some(PeerRole::Driver { id, .. }) = self.peers.get(&peer).map(|p| &p.role) {
+                    let id = *id;
+                    self.handle(HeadEvent::Driver(DriverEvent::Left(id)));
+                }
                 Ok(Response::Done)
             }
             Request::Status => Ok(Response::Status(Box::new(Status::of(
