@@ -50,6 +50,7 @@ pub fn run<E: std::fmt::Display>(
 pub fn serve_role() -> Option<ExitCode> {
     let role = Role::from_args(std::env::args().skip(1))?;
     log_to_stderr();
+    allow_many_files();
     let result = role.and_then(|role| {
         actix_rt::System::new().block_on(async move {
             match role {
@@ -79,6 +80,15 @@ pub fn node(config: &Path, name: &str, head: SocketAddr) -> Result<()> {
     log_to_stderr();
     let config = ClusterConfig::load(absolute(config)?)?;
     actix_rt::System::new().block_on(node::run(config, name, head))
+}
+
+// A thread of an actor has files of its own, and shells allow 1,024 unless asked.
+fn allow_many_files() {
+    use nix::sys::resource::{Resource, getrlimit, setrlimit};
+    if let Ok((_, hard)) = getrlimit(Resource::RLIMIT_NOFILE) {
+        // Where it is refused, the limit stays what it was, and an actor that meets it says so.
+        let _ = setrlimit(Resource::RLIMIT_NOFILE, hard, hard);
+    }
 }
 
 enum Role {

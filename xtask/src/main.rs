@@ -18,6 +18,8 @@ usage: cargo xtask COMMAND
                             set up and run what CI runs: formatting, lints, builds, tests, docs
   bench main [RUN]          print the numbers of the latest finished run, or of the one in folder
                             RUN, as one JSON line
+  bench startup             time of `corehold up`, memory of idle processes
+  bench actors              10,000 actors over two local nodes
 ";
 
 /// The folder of the workspace: the parent of this crate's own.

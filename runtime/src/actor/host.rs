@@ -1,4 +1,5 @@
-//! The actors that live in this process, each on an arbiter thread of its own.
+//! The actors that live in this process: each on an arbiter thread of its own, but for the light ones, which share a
+//! few.
 
 use std::any::Any;
 use std::cell::RefCell;
@@ -35,7 +36,7 @@ thread_local! {
     static PANIC: RefCell<Option<String>> = const { RefCell::new(None) };
 }
 
-/// The actor whose thread this is; `None` on any other thread.
+/// The actor whose thread this is; `None` on any other thread, and on those that light actors share.
 pub fn current() -> Option<ActorEnv> {
     CURRENT.with_borrow(Clone::clone)
 }
@@ -109,7 +110,8 @@ pub(crate) struct Hosted {
     death: watch::Receiver<Option<String>>,
     permits: Arc<Semaphore>,
     stop: Mutex<Option<oneshot::Sender<()>>>,
-    arbiter: actix_rt::ArbiterHandle,
+    /// Its own thread, if it has one.
+    arbiter: Option<actix_rt::ArbiterHandle>,
 }
 
 impl Hosted {
@@ -143,6 +145,28 @@ pub(crate) struct Host {
     actors: Mutex<HashMap<ActorId, Arc<Hosted>>>,
     // Unbounded, but one message a life: bounded by the actors that the head has placed here.
     exits: mpsc::UnboundedSender<Exit>,
+    shared: Mutex<Shared>,
+}
+
+/// The threads of light actors, begun as they are needed.
+#[derive(Default)]
+struct Shared {
+    threads: Vec<actix_rt::ArbiterHandle>,
+    next: usize,
+}
+
+impl Shared {
+    /// The thread whose turn it is. Call it on the actix system's thread.
+    fn thread(&mut self) -> actix_rt::ArbiterHandle {
+        let most = std::thread::available_parallelism().map_or(1, usize::from);
+        if self.threads.len() < most {
+            let thread = actix_rt::Arbiter::new().handle();
+            self.threads.push(thread.clone());
+            return thread;
+        }
+        self.next = (self.next + 1) % self.threads.len();
+        self.threads[self.next].clone()
+    }
 }
 
 impl Host {
@@ -153,6 +177,7 @@ impl Host {
         let host = Self {
             actors: Mutex::default(),
             exits,
+            shared: Mutex::default(),
         };
         (host, receiver)
     }
@@ -164,7 +189,7 @@ impl Host {
         hosted.filter(|h| h.death.borrow().is_none())
     }
 
-    /// Brings an actor to life on a new arbiter thread. Call it on the actix system's thread.
+    /// Brings an actor to life, on a new arbiter thread unless it is a light one. Call it on the actix system's thread.
     pub(crate) async fn start(
         &self,
         env: ActorEnv,
@@ -189,11 +214,19 @@ impl Host {
             },
         };
         let (id, incarnation) = (env.actor, env.incarnation);
-        let arbiter = actix_rt::Arbiter::new();
+        let (thread, own) = if args.light {
+            let mut shared = self.shared.lock().expect("no panic while held");
+            (shared.thread(), None)
+        } else {
+            let thread = actix_rt::Arbiter::new().handle();
+            (thread.clone(), Some(thread))
+        };
+        let alone = own.is_some();
         let (done, started) = oneshot::channel();
         let args = args.actor;
-        arbiter.spawn(async move {
-            CURRENT.set(Some(env));
+        thread.spawn(async move {
+            // On a shared thread nobody is the one whose thread it is.
+            CURRENT.set(Some(env).filter(|_| alone));
             let result =
                 std::panic::catch_unwind(AssertUnwindSafe(|| (actor_type.start)(&args, birth)));
             let result = match result {
@@ -209,7 +242,9 @@ impl Host {
         let addr = match started {
             Ok(addr) => addr,
             Err(why) => {
-                arbiter.stop();
+                if let Some(own) = own {
+                    own.stop();
+                }
                 return Err(why);
             }
         };
@@ -221,7 +256,7 @@ impl Host {
             death,
             permits: Arc::new(Semaphore::new(capacity)),
             stop: Mutex::new(Some(stop)),
-            arbiter: arbiter.handle(),
+            arbiter: own,
         });
         self.actors
             .lock()
@@ -239,8 +274,8 @@ impl Host {
         if let Some(stop) = stop {
             let _ = stop.send(());
         }
-        if force {
-            hosted.arbiter.stop();
+        if force && let Some(own) = &hosted.arbiter {
+            own.stop();
         }
     }
 
@@ -263,8 +298,9 @@ impl Host {
             .get(&exit.actor)
             .is_some_and(|h| h.incarnation == exit.incarnation)
             && let Some(hosted) = actors.remove(&exit.actor)
+            && let Some(own) = &hosted.arbiter
         {
-            hosted.arbiter.stop();
+            own.stop();
         }
     }
 }

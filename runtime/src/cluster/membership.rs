@@ -23,7 +23,8 @@ use serde::{Deserialize, Serialize};
 
 use super::demand::Capacity;
 use super::ids::NodeId;
-use super::snapshot::{Change, MemberRow, Snapshot};
+
+mod rows;
 
 /// How patient the head is with silent nodes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -223,58 +224,6 @@ impl Membership {
             changed: BTreeSet::new(),
             changed_names: BTreeSet::new(),
         }
-    }
-
-    /// The members that `snapshot` knows, none of which has joined again yet.
-    pub(super) fn restore(patience: Patience, snapshot: &Snapshot, now: Duration) -> Self {
-        let members = snapshot.members.iter().map(|(&id, row)| {
-            let why = "it has not joined again since the head's restart".to_owned();
-            let member = Member {
-                id,
-                hello: row.hello.clone(),
-                incarnation: row.incarnation,
-                health: Health::Suspect { since: now, why },
-                draining: row.draining,
-                joined: row.joined,
-                last_seen: now,
-                disconnected: Some(now),
-                awaited: true,
-            };
-            (id, member)
-        });
-        let members: BTreeMap<NodeId, Member> = members.collect();
-        Membership {
-            next_id: snapshot.counters.nodes + 1,
-            by_name: members
-                .values()
-                .map(|member| (member.hello.name.clone(), member.id))
-                .collect(),
-            members,
-            incarnations: snapshot.incarnations.clone(),
-            ..Membership::new(patience)
-        }
-    }
-
-    /// How many nodes have joined.
-    pub(super) fn nodes(&self) -> u64 {
-        self.next_id - 1
-    }
-
-    /// The rows that changed since this was last called.
-    pub(super) fn take_changes(&mut self, out: &mut Vec<Change>) {
-        for name in std::mem::take(&mut self.changed_names) {
-            let count = self.incarnations.get(&name).copied();
-            out.push(Change::Incarnations(name, count));
-        }
-        for node in std::mem::take(&mut self.changed) {
-            out.push(Change::Member(node, self.members.get(&node).map(row)));
-        }
-    }
-
-    /// Every row.
-    pub(super) fn write_to(&self, snapshot: &mut Snapshot) {
-        snapshot.incarnations = self.incarnations.clone();
-        snapshot.members = self.members.iter().map(|(&id, m)| (id, row(m))).collect();
     }
 
     /// The members, by id.
@@ -492,15 +441,6 @@ impl Membership {
             });
         }
         Some(member)
-    }
-}
-
-fn row(member: &Member) -> MemberRow {
-    MemberRow {
-        hello: member.hello.clone(),
-        incarnation: member.incarnation,
-        draining: member.draining,
-        joined: member.joined,
     }
 }
 

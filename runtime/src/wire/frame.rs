@@ -1,5 +1,7 @@
 //! Length-prefixed frames on a QUIC stream.
 
+use std::time::Duration;
+
 use quinn::{RecvStream, SendStream};
 
 use super::{WireError, decode, encode};
@@ -54,6 +56,24 @@ impl FrameWriter {
         result.map_err(WireError::closed)
     }
 
+    /// As [`flush`](Self::flush), unless the peer takes less than 64 KiB in `patience`: then false, and the stream can
+    /// only be [aborted](Self::abort).
+    ///
+    /// # Errors
+    /// [`WireError::Closed`] when the stream or the connection is gone.
+    pub async fn flush_within(&mut self, patience: Duration) -> Result<bool, WireError> {
+        for piece in self.buffer.chunks(FLUSH_AT) {
+            let Ok(written) = tokio::time::timeout(patience, self.stream.write_all(piece)).await
+            else {
+                return Ok(false);
+            };
+            written.map_err(WireError::closed)?;
+        }
+        self.buffer.clear();
+        self.buffer.shrink_to(4 * FLUSH_AT);
+        Ok(true)
+    }
+
     /// [`push`](Self::push) and [`flush`](Self::flush).
     ///
     /// # Errors
@@ -78,6 +98,12 @@ impl FrameWriter {
     pub fn finish(&mut self) {
         // An error means that the peer is gone already, which is as finished as can be.
         let _ = self.stream.finish();
+    }
+
+    /// Ends the stream at once: what has not been sent is not.
+    pub fn abort(&mut self) {
+        // An error means that it has ended already.
+        let _ = self.stream.reset(0u32.into());
     }
 
     /// Completes when the peer no longer wants what this side writes, or is gone.

@@ -3,6 +3,7 @@
 
 mod config;
 mod head;
+mod head_restart;
 mod membership;
 mod placement;
 mod resources;

@@ -36,9 +36,27 @@ impl TestCluster {
 
     /// The process that holds this place of the state folder: `head`, `guard` or `nodes/NAME`.
     pub fn pid_of(&self, place: &str) -> i32 {
+        self.claim(place)
+            .split_whitespace()
+            .next()
+            .unwrap()
+            .parse()
+            .unwrap()
+    }
+
+    /// Where it listens.
+    pub fn address_of(&self, place: &str) -> std::net::SocketAddr {
+        self.claim(place)
+            .split_whitespace()
+            .nth(1)
+            .unwrap()
+            .parse()
+            .unwrap()
+    }
+
+    fn claim(&self, place: &str) -> String {
         let file = self.folder.path().join(".corehold").join(place);
-        let text = std::fs::read_to_string(file).unwrap();
-        text.split_whitespace().next().unwrap().parse().unwrap()
+        std::fs::read_to_string(file).unwrap()
     }
 
     /// What `corehold status` of this cluster says, seen by a process of its own.

@@ -7,6 +7,8 @@ mod actors;
 mod cases;
 mod cluster;
 mod head_death;
+mod light;
+mod partition;
 
 use std::process::{Command, ExitCode};
 
@@ -17,7 +19,11 @@ const CASE: &str = "COREHOLD_TEST_CASE";
 const STATUS: &str = "COREHOLD_TEST_STATUS";
 
 fn all() -> impl Iterator<Item = &'static (&'static str, fn())> {
-    cases::ALL.iter().chain(head_death::ALL)
+    cases::ALL
+        .iter()
+        .chain(head_death::ALL)
+        .chain(light::ALL)
+        .chain(partition::ALL)
 }
 
 fn main() -> ExitCode {

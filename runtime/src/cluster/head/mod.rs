@@ -7,6 +7,7 @@
 //! waits that was said after it. So nobody ever knows what a head that is killed and starts again does not.
 
 pub(crate) mod guard;
+mod joins;
 mod peers;
 mod requests;
 mod writer;
@@ -25,14 +26,14 @@ use super::launcher::{ChildEvent, Launcher};
 use super::state_dir::StateDir;
 use super::{
     ActorAction, ActorEvent, ClusterConfig, DriverEvent, HeadAction, HeadEvent, HeadSettings,
-    HeadState, HeadStore, MemberAction, MemberEvent, Return,
+    HeadState, HeadStore, MemberAction, MemberEvent,
 };
 use crate::build_id::build_id;
 use crate::control::{FromHead, Location, PeerRole, Response, ToHead};
 use crate::error::{Error, Result};
 use crate::ids::{ActorId, NodeId};
 use crate::process::{Knock, Process};
-use crate::wire::{Identity, PROTOCOL, decode};
+use crate::wire::Identity;
 
 // What has happened and has not been taken in yet.
 const INBOX: usize = 4_096;
@@ -227,95 +228,6 @@ impl Head<'_> {
         }
     }
 
-    /// A process wants to be a member.
-    fn knock(&mut self, knock: Knock) {
-        let ours = build_id();
-        let refusal = if knock.hello.protocol != PROTOCOL {
-            Some(format!(
-                "this program speaks protocol {}, the cluster {PROTOCOL}: run one version of corehold everywhere",
-                knock.hello.protocol
-            ))
-        } else if knock.hello.build_id != ours {
-            Some(format!(
-                "this program is build {}, the cluster runs build {ours}: end the cluster (`corehold down`) and \
-                 start it with this program, or use the cluster's own build",
-                knock.hello.build_id
-            ))
-        } else {
-            None
-        };
-        let role = match decode::<PeerRole>(&knock.hello.role) {
-            Ok(role) if refusal.is_none() => Ok(role),
-            Err(e) if refusal.is_none() => Err(format!("its greeting is not understood: {e}")),
-            _ => Err(refusal.unwrap_or_default()),
-        };
-        let peer = self.next_peer;
-        self.next_peer += 1;
-        let role = match role {
-            Ok(role) => role,
-            Err(why) => {
-                tracing::warn!(%why, from = %knock.from, "refused a process");
-                Peer::start(peer, PeerRole::Client, knock, self.inbox.clone())
-                    .send(FromHead::Refused { why });
-                return;
-            }
-        };
-        let started = Peer::start(peer, role.clone(), knock, self.inbox.clone());
-        self.peers.insert(peer, started);
-        match role {
-            PeerRole::Node(back) => self.node_joins(peer, back),
-            PeerRole::Driver { id, .. } => {
-                self.handle(HeadEvent::Driver(DriverEvent::Joined(id)));
-                self.welcome(peer, None, true);
-            }
-            PeerRole::Client => self.welcome(peer, None, true),
-        }
-    }
-
-    fn welcome(&mut self, peer: PeerId, node: Option<NodeId>, again: bool) {
-        self.tell(peer, FromHead::Welcome { node, again });
-    }
-
-    fn node_joins(&mut self, peer: PeerId, back: Box<Return>) {
-        let (name, address) = (back.hello.name.clone(), back.hello.address);
-        let heard: Vec<_> = back
-            .ended
-            .iter()
-            .map(|(actor, life, _)| (*actor, *life))
-            .collect();
-        let actions = self.state.handle(HeadEvent::Return(back), self.now());
-        let joined = actions.iter().find_map(|action| match action {
-            HeadAction::Node(MemberAction::Joined { node, .. }) => Some((*node, false)),
-            HeadAction::Node(MemberAction::Rejoined(node)) => Some((*node, true)),
-            _ => None,
-        });
-        let Some((node, again)) = joined else {
-            return;
-        };
-        if let Some((before, _)) = self.nodes.insert(node, (peer, address)) {
-            // An earlier connection whose end has not been noticed yet: what it says is old.
-            self.peers.remove(&before);
-        }
-        if let Some(p) = self.peers.get_mut(&peer) {
-            p.node = Some(node);
-        }
-        tracing::info!(%name, %node, %address, again, "a node joined");
-        let changes = self.state.take_changes(self.now());
-        if !changes.is_empty()
-            && let Err(why) = self.writer.write(changes)
-        {
-            self.ending = Some(why);
-            return;
-        }
-        self.welcome(peer, Some(node), again);
-        for (actor, incarnation) in heard {
-            self.tell(peer, FromHead::Heard { actor, incarnation });
-        }
-        self.act(actions);
-        self.awaited.remove(&name);
-        self.check_ready();
-    }
-
     fn check_ready(&mut self) {
         if self.awaited.is_empty()
             && let Some(ready) = self.ready.take()
@@ -371,7 +283,7 @@ impl Head<'_> {
             waiting.retain(|waiter| waiter.peer != id);
         }
         self.waiting.retain(|_, waiting| !waiting.is_empty());
-        match peer.role {
+        match &peer.role {
             PeerRole::Node(_) => {
                 if let Some(node) = peer.node
                     && self
@@ -383,6 +295,7 @@ impl Head<'_> {
                 }
             }
             PeerRole::Driver { id, name } => {
+                let id = *id;
                 let again = |peer: &Peer| matches!(peer.role, PeerRole::Driver { id: other, .. } if other == id);
                 // Else it has connected again before the end of this connection was noticed.
                 if !self.peers.values().any(again) {
