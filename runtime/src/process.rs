@@ -126,9 +126,22 @@ async fn accept(process: Arc<Process>) {
 
 async fn serve(process: Arc<Process>, connection: Connection) {
     let from = connection.peer();
+    // A token for each stream that is served; the first is this one.
+    let streams = Arc::new(());
+    let mut most = 1;
     while let Some(accepted) = connection.accept().await {
         let process = process.clone();
+        let stream = streams.clone();
+        let open = Arc::strong_count(&streams);
+        if open > most {
+            most = open;
+            // Once for every power of two: the number is rounded up to it.
+            if open.is_power_of_two() {
+                connection.make_room(u32::try_from(open).unwrap_or(u32::MAX));
+            }
+        }
         tokio::spawn(async move {
+            let _stream = stream;
             let incoming = match accepted.opening().await {
                 Ok(incoming) => incoming,
                 Err(e) => return tracing::warn!(%from, error = %e, "refused a stream"),

@@ -316,7 +316,10 @@ impl Fault {
             redb::Error::Io(ref e) if e.kind() == std::io::ErrorKind::UnexpectedEof => {
                 Fault::Damaged(format!("it is cut off: {e}"))
             }
-            redb::Error::Io(_) | redb::Error::PreviousIo => Fault::Io(error.to_string()),
+            // The last: a head that was killed a moment ago is not quite gone.
+            redb::Error::Io(_) | redb::Error::PreviousIo | redb::Error::DatabaseAlreadyOpen => {
+                Fault::Io(error.to_string())
+            }
             other => Fault::Damaged(other.to_string()),
         }
     }

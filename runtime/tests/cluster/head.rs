@@ -7,7 +7,7 @@ use corehold::cluster::directory::{LookupError, SpawnRefused};
 use corehold::cluster::{
     ActorAction, ActorEvent, ActorId, ActorState, DeathCause, Demand, HeadAction, HeadEvent,
     HeadSettings, HeadState, LabelRule, MemberAction, MemberEvent, Milli, NodeId, Owner, Restart,
-    Return, SpawnRequest, StartOrder,
+    SpawnRequest, StartOrder,
 };
 
 use crate::{hello, ms, s, wish};
