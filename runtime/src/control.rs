@@ -54,7 +54,7 @@ pub(crate) enum Request {
     AfterLife { actor: ActorId, incarnation: u32 },
     /// The actor of this name and type.
     Find { name: String, type_name: String },
-    /// End it.
+    /// End it; answered when it is dead, or its node was told to use force.
     Stop { actor: ActorId },
     /// How is the cluster?
     Status,

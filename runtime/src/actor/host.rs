@@ -157,16 +157,25 @@ struct Shared {
 
 impl Shared {
     /// The thread whose turn it is. Call it on the actix system's thread.
-    fn thread(&mut self) -> actix_rt::ArbiterHandle {
+    fn thread(&mut self) -> Result<actix_rt::ArbiterHandle, String> {
         let most = std::thread::available_parallelism().map_or(1, usize::from);
         if self.threads.len() < most {
-            let thread = actix_rt::Arbiter::new().handle();
+            let thread = new_thread()?;
             self.threads.push(thread.clone());
-            return thread;
+            return Ok(thread);
         }
         self.next = (self.next + 1) % self.threads.len();
-        self.threads[self.next].clone()
+        Ok(self.threads[self.next].clone())
     }
+}
+
+/// An arbiter's thread. Where the system has none to give, actix panics: that must cost one actor, not the node.
+fn new_thread() -> Result<actix_rt::ArbiterHandle, String> {
+    std::panic::catch_unwind(|| actix_rt::Arbiter::new().handle()).map_err(|_| {
+        "there is no thread for it: the limit of threads or of open files (`ulimit -u`, `ulimit -n`) is reached; \
+         many small actors are better spawned `.light()`"
+            .to_owned()
+    })
 }
 
 impl Host {
@@ -216,9 +225,9 @@ impl Host {
         let (id, incarnation) = (env.actor, env.incarnation);
         let (thread, own) = if args.light {
             let mut shared = self.shared.lock().expect("no panic while held");
-            (shared.thread(), None)
+            (shared.thread()?, None)
         } else {
-            let thread = actix_rt::Arbiter::new().handle();
+            let thread = new_thread()?;
             (thread.clone(), Some(thread))
         };
         let alone = own.is_some();

@@ -99,8 +99,9 @@ fn a_driver_that_is_cut_off_has_a_moment_to_come_back_dr1() {
     head.handle(HeadEvent::Driver(DriverEvent::Disconnected(70)), s(1));
     assert!(stops(&head.poll(ms(1900))).is_empty());
     head.handle(HeadEvent::Driver(DriverEvent::Joined(70)), s(2));
+    head.handle(HeadEvent::Node(MemberEvent::Heartbeat(NodeId(1))), s(2));
     assert!(stops(&head.poll(ms(3100))).is_empty());
     head.handle(HeadEvent::Driver(DriverEvent::Disconnected(70)), ms(3200));
-    join(&mut head, "bench", 1, ms(3300));
+    head.handle(HeadEvent::Node(MemberEvent::Heartbeat(NodeId(1))), s(4));
     assert_eq!(stops(&head.poll(ms(5200))), [(7, 1, false)]);
 }

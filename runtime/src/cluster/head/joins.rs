@@ -95,7 +95,5 @@ impl Head<'_> {
             self.tell(peer, FromHead::Heard { actor, incarnation });
         }
         self.act(actions);
-        self.awaited.remove(&name);
-        self.check_ready();
     }
 }

@@ -241,6 +241,13 @@ impl Head<'_> {
         match (word, node) {
             (ToHead::Request { number, request }, _) => self.request(peer, number, request),
             (ToHead::Heartbeat, Some(node)) => {
+                // It has heard that it is a member: from here on it outlives this head.
+                if !self.awaited.is_empty()
+                    && let Some(member) = self.state.membership().get(node)
+                    && self.awaited.remove(&member.hello.name)
+                {
+                    self.check_ready();
+                }
                 self.handle(HeadEvent::Node(MemberEvent::Heartbeat(node)));
             }
             (ToHead::Started { actor, incarnation }, Some(node)) => {

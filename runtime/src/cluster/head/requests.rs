@@ -21,6 +21,8 @@ enum Wish {
     Life { after: u32 },
     /// What comes after this life.
     AfterLife { incarnation: u32 },
+    /// That it is dead, or as good as that: its node was told to use force.
+    End,
 }
 
 impl Head<'_> {
@@ -52,6 +54,10 @@ impl Head<'_> {
                     _ => "an operator".to_owned(),
                 };
                 self.handle(HeadEvent::Actor(ActorEvent::Stop { actor, by }));
+                if self.state.directory().get(actor).is_some() {
+                    self.wait(peer, number, actor, Wish::End);
+                    return;
+                }
                 Ok(Response::Done)
             }
             Request::Leave => {
@@ -119,6 +125,10 @@ impl Head<'_> {
 
     fn fulfil(&self, wish: Wish, incarnation: u32, state: &ActorState) -> Option<Response> {
         match (wish, state) {
+            (Wish::End, ActorState::Dead { .. } | ActorState::Stopping { forced: true, .. }) => {
+                Some(Response::Done)
+            }
+            (Wish::End, _) => None,
             (_, ActorState::Dead { cause, .. }) => Some(Response::Dead(cause.clone())),
             (Wish::Life { after }, ActorState::Alive { node, .. }) if incarnation > after => {
                 self.at(*node, incarnation)
