@@ -26,8 +26,14 @@ fn signal(pid: i32, signal: Signal) {
 
 /// Kills the head and its guard.
 fn behead(cluster: &TestCluster) {
-    signal(cluster.pid_of("guard"), Signal::SIGKILL);
-    signal(cluster.pid_of("head"), Signal::SIGKILL);
+    for place in ["guard", "head"] {
+        let pid = cluster.pid_of(place);
+        signal(pid, Signal::SIGKILL);
+        // A process holds its locks until it is quite gone.
+        while runs(pid) {
+            std::thread::sleep(Duration::from_millis(2));
+        }
+    }
 }
 
 /// A process that has ended and that nobody has waited for is no process.
