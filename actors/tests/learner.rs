@@ -167,6 +167,30 @@ fn groups_without_spread_change_nothing() {
     assert_eq!(learner.policy().to_safetensors(), before);
 }
 
+/// A policy that writes one thing only has no group with a spread, and must still feel the bonus.
+#[test]
+fn an_entropy_bonus_acts_without_a_spread_of_rewards() {
+    one_thread();
+    let with_bonus = GrpoConfig {
+        entropy_coefficient: 0.5,
+        ..config()
+    };
+    let mut learner = Learner::new(tiny(), with_bonus);
+    train(&mut learner, 40);
+    let alike = |policy: &Policy, seed| {
+        let mut groups = groups(policy, seed);
+        groups.iter_mut().for_each(|group| group.rewards.fill(1.0));
+        groups
+    };
+    let entropies: Vec<f64> = (0..30)
+        .map(|seed| {
+            let groups = alike(learner.policy(), seed);
+            learner.update(&groups).unwrap().entropy
+        })
+        .collect();
+    assert!(entropies[29] > entropies[0], "{entropies:?}");
+}
+
 #[test]
 fn batches_that_do_not_fit_are_refused() {
     let mut learner = Learner::new(tiny(), config());
@@ -182,6 +206,30 @@ fn batches_that_do_not_fit_are_refused() {
         learner.update(&groups).unwrap_err();
         assert_eq!(learner.policy().to_safetensors(), before);
     }
+}
+
+/// What is sampled by the policy of now is what a replayed sample is taken for: the update is the same.
+#[test]
+fn a_replayed_sample_is_taken_as_written_now() {
+    one_thread();
+    let (mut sampled, mut replayed) = (
+        Learner::new(tiny(), config()),
+        Learner::new(tiny(), config()),
+    );
+    let mut groups = groups(sampled.policy(), 0);
+    let drawn = sampled.update(&groups).unwrap();
+    groups[0].samples[3].log_probs.clear();
+    groups[1].samples[0].log_probs.clear();
+    let again = replayed.update(&groups).unwrap();
+    assert!(
+        (drawn.loss - again.loss).abs() < 1e-5,
+        "{drawn:?} {again:?}"
+    );
+    let tokens: usize = [(0, 3), (1, 0)]
+        .map(|(g, s): (usize, usize)| groups[g].samples[s].ids.len())
+        .iter()
+        .sum();
+    assert_eq!(drawn.tokens - again.tokens, tokens);
 }
 
 #[test]

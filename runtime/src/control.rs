@@ -4,8 +4,10 @@ use std::net::SocketAddr;
 
 use serde::{Deserialize, Serialize};
 
-use crate::cluster::{DeathCause, Return, SpawnRequest, StartOrder};
-use crate::ids::{ActorId, NodeId};
+use crate::cluster::{
+    DeathCause, DeathRecord, GroupRequest, LastWords, Return, SpawnRequest, StartOrder,
+};
+use crate::ids::{ActorId, GroupId, NodeId};
 
 /// What a process wants to be to the head.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -19,6 +21,13 @@ pub enum PeerRole {
         /// What it is, for `corehold status`.
         name: String,
     },
+    /// A worker process: one actor of a node lives in it.
+    Worker {
+        /// The node's name.
+        node: String,
+        /// The actor.
+        actor: ActorId,
+    },
     /// A command that looks or gives an order (`corehold status`, `down`).
     Client,
 }
@@ -30,13 +39,18 @@ pub(crate) enum ToHead {
     Request { number: u64, request: Request },
     /// A sign of life.
     Heartbeat,
-    /// An actor that was to start lives.
-    Started { actor: ActorId, incarnation: u32 },
+    /// An actor that was to start lives; in a worker process, if it has an address of its own.
+    Started {
+        actor: ActorId,
+        incarnation: u32,
+        worker: Option<SocketAddr>,
+    },
     /// An actor's life ended, or could not begin.
     Exited {
         actor: ActorId,
         incarnation: u32,
         cause: DeathCause,
+        words: LastWords,
     },
     /// The node ends in good order.
     Leaving,
@@ -52,14 +66,28 @@ pub(crate) enum Request {
     Locate { actor: ActorId, after: u32 },
     /// What comes after its life of this number? Answered when the head knows that this life is over.
     AfterLife { actor: ActorId, incarnation: u32 },
+    /// How did it die? Answered when it is dead for good.
+    Closed { actor: ActorId },
+    /// Keep this for the actor's next life.
+    Save {
+        actor: ActorId,
+        incarnation: u32,
+        args: Vec<u8>,
+    },
     /// The actor of this name and type.
     Find { name: String, type_name: String },
     /// End it; answered when it is dead, or its node was told to use force.
     Stop { actor: ActorId },
+    /// Reserve a placement group; answered when it is reserved or over.
+    Reserve(Box<GroupRequest>),
+    /// End it.
+    EndGroup { group: GroupId },
     /// How is the cluster?
     Status,
     /// The driver that asks is done: what it owns ends.
     Leave,
+    /// Why does the actor of this name or id, or the group of this id, stand as it does?
+    Why { which: String },
 }
 
 /// Where an actor lives.
@@ -75,16 +103,18 @@ pub(crate) struct Location {
 pub(crate) enum Response {
     /// It lives there.
     At(Location),
-    /// It comes back.
-    Restarts,
+    /// It comes back; how its last life ended.
+    Restarts(Option<Box<DeathRecord>>),
     /// It is dead for good.
-    Dead(DeathCause),
+    Dead(Box<DeathRecord>),
     /// The actor that was looked for.
     Found(ActorId),
     /// Done.
     Done,
     /// How the cluster is.
     Status(Box<crate::observe::Status>),
+    /// Why it stands so.
+    Why(Box<crate::observe::Why>),
 }
 
 /// From the head. The first two are also read by processes of other builds: their places and layout must not change.
@@ -115,6 +145,8 @@ pub(crate) enum FromHead {
     },
     /// To a node: the end of this life is written down; it need not be told again.
     Heard { actor: ActorId, incarnation: u32 },
+    /// A worker process is gone: whoever waits on it waits in vain.
+    WorkerGone { address: SocketAddr, why: String },
     /// A node is gone: whoever waits on it waits in vain.
     NodeLost {
         address: SocketAddr,

@@ -16,7 +16,7 @@ use crate::cluster::{ClusterConfig, HeadStore, Owner, head};
 use crate::control::{PeerRole, Request};
 use crate::error::{Error, Result};
 use crate::node;
-use crate::observe::{Status, log_to_stderr};
+use crate::observe::{ActorLines, Status, Why, log_to_stderr};
 use crate::process::{Line, Process};
 use crate::wire::Identity;
 
@@ -58,6 +58,9 @@ pub fn serve_role() -> Option<ExitCode> {
                 Role::Head { config } => serve_head(&config).await,
                 Role::Node { config, name, head } => {
                     node::run(ClusterConfig::load(&config)?, &name, head).await
+                }
+                Role::Worker { config, vitals } => {
+                    node::run_worker(ClusterConfig::load(&config)?, vitals).await
                 }
             }
             .map(|()| ExitCode::SUCCESS)
@@ -103,11 +106,16 @@ enum Role {
         name: String,
         head: SocketAddr,
     },
+    /// A process of one actor, started by a node.
+    Worker {
+        config: PathBuf,
+        vitals: i32,
+    },
 }
 
 impl Role {
     fn from_args(args: impl Iterator<Item = String>) -> Option<Result<Self>> {
-        let (mut role, mut config, mut name, mut head) = (None, None, None, None);
+        let (mut role, mut config, mut name, mut head, mut vitals) = (None, None, None, None, None);
         for arg in args {
             let Some((key, value)) = arg
                 .strip_prefix("--corehold-")
@@ -120,13 +128,17 @@ impl Role {
                 "cluster" => config = Some(PathBuf::from(value)),
                 "name" => name = Some(value.to_owned()),
                 "head" => head = value.parse().ok(),
+                "vitals" => vitals = value.parse().ok(),
                 _ => {}
             }
         }
-        let role = match (role?.as_str(), config, name, head) {
+        let role = match (role?.as_str(), config, name, head, vitals) {
             ("guard", Some(config), ..) => Ok(Role::Guard { config }),
             ("head", Some(config), ..) => Ok(Role::Head { config }),
-            ("node", Some(config), Some(name), Some(head)) => Ok(Role::Node { config, name, head }),
+            ("node", Some(config), Some(name), Some(head), _) => {
+                Ok(Role::Node { config, name, head })
+            }
+            ("worker", Some(config), .., Some(vitals)) => Ok(Role::Worker { config, vitals }),
             _ => Err(Error::Misuse(
                 "a head needs --corehold-cluster=FILE; a node also --corehold-name=NAME and \
                  --corehold-head=ADDRESS"
@@ -282,6 +294,34 @@ pub fn status(config: &Path) -> Result<Status> {
     in_system(async {
         join(&loaded, PeerRole::Client).await?;
         Cluster::of(Owner::Detached).status().await
+    })
+}
+
+/// The last `lines` log lines of each actor of the cluster of the file `config`, oldest first; of one actor where
+/// `actor` names it, by its name, its id, or the beginning of that. Of the dead, too, as far as the head remembers them
+/// (ids of others are found while their log is kept).
+///
+/// Logs are read from the cluster's state folder on this machine: those of nodes that keep theirs elsewhere are not
+/// found.
+///
+/// # Errors
+/// [`Error::NotUp`] where there is no cluster, [`Error::NotFound`] where no actor is meant.
+pub fn logs(config: &Path, actor: Option<&str>, lines: usize) -> Result<Vec<ActorLines>> {
+    let folder = StateDir::of(&ClusterConfig::load(absolute(config)?)?).actor_logs();
+    let status = status(config)?;
+    crate::observe::actor_lines(&folder, &status, actor, lines)
+}
+
+/// Why the actor with the name or id `which`, or the placement group with that id, stands as it does in the cluster
+/// of the file `config`.
+///
+/// # Errors
+/// [`Error::NotUp`] where there is none, [`Error::NotFound`] where it knows nothing of it.
+pub fn why(config: &Path, which: &str) -> Result<Why> {
+    let loaded = ClusterConfig::load(absolute(config)?)?;
+    in_system(async {
+        join(&loaded, PeerRole::Client).await?;
+        Cluster::of(Owner::Detached).why(which).await
     })
 }
 

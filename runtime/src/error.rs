@@ -69,6 +69,9 @@ pub enum Error {
         /// Why: node by node, where it is about room.
         why: String,
     },
+    /// A placement group that was wished for does not come to be: node by node, where it is about room.
+    #[error("cannot reserve the placement group: {0}")]
+    Group(String),
     /// No actor of that name and type.
     #[error("{0}")]
     NotFound(String),

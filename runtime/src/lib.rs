@@ -61,13 +61,18 @@ pub mod observe;
 mod process;
 pub mod wire;
 
-pub use actor::{AskError, Fate, Handle, current};
+pub use actor::{
+    AskError, Bundle, Fate, Handle, PlacementGroup, Replies, ReplyStream, current, save,
+};
 pub use build_id::{build_id, declare_build_id};
+pub use cluster::affinity::{Affinity, AffinityTo};
 pub use cluster::client::Cluster;
-pub use cluster::supervision::Restart;
+pub use cluster::death::{DeathRecord, LastWords};
+pub use cluster::placement::Strategy;
+pub use cluster::supervision::{DeathCause, Restart};
 pub use corehold_macros::{actor, handler, main};
 pub use error::{Error, Result};
-pub use ids::{ActorId, NodeId, ObjectId};
+pub use ids::{ActorId, GroupId, NodeId, ObjectId};
 pub use object::{ObjectError, ObjectRef, put};
 
 /// What most programs need.
@@ -75,8 +80,8 @@ pub mod prelude {
     pub use actix::prelude::{Actor, AsyncContext, Context, Handler, Message};
     pub use serde::{Deserialize, Serialize};
 
-    pub use crate::actor::{AskError, Handle};
-    pub use crate::{Cluster, ObjectRef, Restart, put};
+    pub use crate::actor::{AskError, Bundle, Handle, PlacementGroup};
+    pub use crate::{Affinity, Cluster, ObjectRef, Replies, Restart, Strategy, put};
 }
 
 /// What the macros write; not for use by hand.

@@ -11,7 +11,8 @@ use std::time::Duration;
 
 use tokio::sync::{mpsc, oneshot};
 
-use crate::actor::{AskError, Exit, Host, Lanes, serve_lane};
+use crate::actor::{AskError, Exit, Host, Lanes, Sessions, serve_lane};
+use crate::cluster::DeathCause;
 use crate::control::{FromHead, Location, Request, Response, ToHead};
 use crate::error::{Error, Result};
 use crate::ids::ActorId;
@@ -42,6 +43,8 @@ pub(crate) struct Process {
     pub wire: tokio::runtime::Handle,
     pub host: Host,
     pub lanes: Lanes,
+    /// With the callers of its actors.
+    pub sessions: Sessions,
     pub head: HeadClient,
     pub objects: Store,
     pub address: SocketAddr,
@@ -74,6 +77,7 @@ impl Process {
             wire: wire.clone(),
             host,
             lanes: Lanes::default(),
+            sessions: Sessions::default(),
             head: HeadClient::default(),
             objects: Store::new(address),
             address,
@@ -148,7 +152,7 @@ async fn serve(process: Arc<Process>, connection: Connection) {
             };
             let (mut writer, reader) = (incoming.writer, incoming.reader);
             match incoming.opening {
-                Opening::Lane { actor } => serve_lane(process, actor, writer, reader).await,
+                Opening::Lane(opening) => serve_lane(process, opening, writer, reader).await,
                 Opening::Object(id) => serve_object(&process.objects, id, writer).await,
                 Opening::Control(hello) => {
                     let knock = |knocks: mpsc::Sender<Knock>, writer, reader| async move {
@@ -163,7 +167,7 @@ async fn serve(process: Arc<Process>, connection: Connection) {
                     match process.knocks.clone() {
                         Some(knocks) => knock(knocks, writer, reader).await,
                         None => {
-                            let why = "this is a node, not the head".to_owned();
+                            let why = "this is no head".to_owned();
                             let _ = writer.send(&FromHead::Refused { why }).await;
                         }
                     }
@@ -210,6 +214,17 @@ struct Known {
     location: Option<Location>,
     /// The last life that is known to be over; 0 if none is.
     over: u32,
+}
+
+/// What is known of a life that is over.
+#[derive(Clone)]
+pub(crate) struct AfterLife {
+    /// Whether another one follows.
+    pub restarting: bool,
+    /// Whether it ended only because its node did.
+    pub with_its_node: bool,
+    /// How it ended.
+    pub cause: String,
 }
 
 /// Where an actor is.
@@ -302,7 +317,7 @@ impl HeadClient {
                 known.entry(actor).or_default().location = Some(location);
                 Ok(Located::At(location))
             }
-            Ok(Response::Dead(cause)) => Ok(Located::Dead(cause.to_string())),
+            Ok(Response::Dead(record)) => Ok(Located::Dead(record.to_string())),
             Ok(other) => Err(AskError::HeadLost(format!("it answered {other:?}"))),
             Err(why) => Ok(Located::Dead(why)),
         }
@@ -324,16 +339,40 @@ impl HeadClient {
         known.location = known.location.filter(|l| l.incarnation > known.over);
     }
 
-    /// What comes after a life that is over: the cause of death if nothing does.
-    pub(crate) async fn after_life(&self, actor: ActorId, incarnation: u32) -> Option<String> {
+    /// What comes after a life that is over, and how it ended; `None` where the head does not say.
+    pub(crate) async fn after_life(&self, actor: ActorId, incarnation: u32) -> Option<AfterLife> {
         self.life_over(actor, incarnation);
-        match self
+        self.end_of(actor, incarnation).await.ok().flatten()
+    }
+
+    /// Waits until this life is over, and gives what the head knows of it: `None` where it has heard nothing of its end,
+    /// and it comes back.
+    pub(crate) async fn end_of(
+        &self,
+        actor: ActorId,
+        incarnation: u32,
+    ) -> std::result::Result<Option<AfterLife>, AskError> {
+        let (restarting, record) = match self
             .request(Request::AfterLife { actor, incarnation })
-            .await
+            .await?
         {
-            Ok(Ok(Response::Dead(cause))) => Some(cause.to_string()),
-            _ => None,
-        }
+            Ok(Response::Dead(record)) => (false, record),
+            Ok(Response::Restarts(Some(record))) => (true, record),
+            Ok(_) => return Ok(None),
+            // The head knows no such actor.
+            Err(cause) => {
+                return Ok(Some(AfterLife {
+                    restarting: false,
+                    with_its_node: false,
+                    cause,
+                }));
+            }
+        };
+        Ok(Some(AfterLife {
+            restarting,
+            with_its_node: matches!(record.cause, DeathCause::NodeLost(_)),
+            cause: record.to_string(),
+        }))
     }
 
     fn forget_address(&self, address: SocketAddr) {

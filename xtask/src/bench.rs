@@ -8,6 +8,7 @@ use crate::cargo::cargo;
 /// The benches, and what cargo runs for each.
 ///
 /// - `main [RUN]`: the numbers of the training run in folder RUN, or of the latest finished one in `runs`.
+/// - `placement`: how fast the head decides who goes where.
 /// - `startup`: time of `corehold up` with two nodes, memory of idle processes.
 /// - `actors`: 10,000 actors over two local nodes.
 const BENCHES: &[(&str, &[&str])] = &[
@@ -15,6 +16,16 @@ const BENCHES: &[(&str, &[&str])] = &[
     (
         "main",
         &["--package", "corehold-actors", "--", "summary", "--json"],
+    ),
+    (
+        "placement",
+        &[
+            "--package",
+            "corehold",
+            "--example",
+            "bench_placement",
+            "--",
+        ],
     ),
     (
         "startup",

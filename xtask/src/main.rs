@@ -20,6 +20,8 @@ usage: cargo xtask COMMAND
                             RUN, as one JSON line
   bench startup             time of `corehold up`, memory of idle processes
   bench actors              10,000 actors over two local nodes
+  bench placement           how fast the head decides who goes where, of 1,000 nodes and 100,000
+                            actors: one JSON line
 ";
 
 /// The folder of the workspace: the parent of this crate's own.

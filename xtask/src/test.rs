@@ -62,6 +62,11 @@ const STAGES: &[Stage] = &[
         run: |root| cargo_stage(root, &["build", "--workspace", "--bins", "--examples"]),
     },
     Stage {
+        name: "examples",
+        what: "the example programs, each alone on a cluster of one node",
+        run: examples,
+    },
+    Stage {
         name: "tests",
         what: "unit, integration and documentation tests",
         run: tests,
@@ -71,6 +76,14 @@ const STAGES: &[Stage] = &[
         what: "documentation, warnings as errors",
         run: doc,
     },
+];
+
+/// The programs in `examples`.
+const EXAMPLES: &[&str] = &[
+    "custom_actor",
+    "parallel_map",
+    "parameter_server",
+    "pipeline",
 ];
 
 /// Runs the stages that `args` name, or all of them; stops at the first failure unless
@@ -187,6 +200,22 @@ fn bench_node(root: &Path) -> Result<(), Failure> {
             .arg("--help")
             .stdout(std::process::Stdio::null()),
     )
+}
+
+/// Each checks its own result.
+fn examples(root: &Path) -> Result<(), Failure> {
+    for program in EXAMPLES {
+        let run = [
+            "run",
+            "--quiet",
+            "--package",
+            "corehold-examples",
+            "--bin",
+            program,
+        ];
+        cargo_stage(root, &run)?;
+    }
+    Ok(())
 }
 
 /// With nextest where it is installed, which runs tests of different binaries at once.

@@ -2,6 +2,7 @@
 
 mod bench;
 mod doctor;
+mod logs;
 mod operate;
 mod run;
 mod summary;
@@ -41,6 +42,8 @@ enum Command {
         #[arg(long)]
         json: bool,
     },
+    /// Say why an actor or a placement group waits, node by node, or where it is
+    Why(operate::Why),
     /// Run a training job on the cluster
     #[cfg(feature = "torch")]
     Train(train::Train),
@@ -56,6 +59,8 @@ enum Command {
     Run(run::Run),
     /// Be a node of a cluster whose head runs already
     Node(operate::Node),
+    /// Show what actors have logged, also the dead
+    Logs(logs::Logs),
     /// Make the cluster's keys, if it has none
     Keys(Which),
     /// Print a finished run's numbers as one JSON line
@@ -79,12 +84,14 @@ pub fn main() -> ExitCode {
         Command::Up(which) => operate::up(&which.cluster),
         Command::Down(which) => operate::down(&which.cluster),
         Command::Status { which, json } => operate::status(&which.cluster, json),
+        Command::Why(why) => why.run(),
         #[cfg(feature = "torch")]
         Command::Train(train) => train.run(),
         Command::Bench(bench) => bench.run(),
         Command::Doctor { json } => doctor::run(json),
         Command::Run(run) => run.run(),
         Command::Node(node) => node.run(),
+        Command::Logs(logs) => logs.run(),
         Command::Keys(which) => operate::keys(&which.cluster),
         Command::Summary(summarise) => summarise.run(),
     };

@@ -1,4 +1,4 @@
-//! `corehold up`, `down`, `status`, `keys`.
+//! `corehold up`, `down`, `status`, `why`, `keys`.
 
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
@@ -25,6 +25,30 @@ pub(super) struct Node {
 impl Node {
     pub(super) fn run(self) -> Result<ExitCode, Failure> {
         entry::node(&self.cluster, &self.name, self.join)?;
+        Ok(ExitCode::SUCCESS)
+    }
+}
+
+#[derive(Args)]
+pub(super) struct Why {
+    /// The actor's name or id, or a placement group's id, as `corehold status` shows it
+    which: String,
+    /// The cluster's file
+    #[arg(long, default_value = "cluster.toml")]
+    cluster: PathBuf,
+    /// For programs
+    #[arg(long)]
+    json: bool,
+}
+
+impl Why {
+    pub(super) fn run(self) -> Result<ExitCode, Failure> {
+        let why = entry::why(&self.cluster, &self.which)?;
+        if self.json {
+            println!("{}", serde_json::to_string(&why)?);
+        } else {
+            print!("{why}");
+        }
         Ok(ExitCode::SUCCESS)
     }
 }

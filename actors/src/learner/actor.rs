@@ -155,6 +155,8 @@ pub struct Update {
     pub number: u64,
     /// What was written, and what it earned.
     pub groups: Vec<Group>,
+    /// Weight of the policy's entropy in this update, in nats a token: it changes over a run.
+    pub entropy_bonus: f64,
 }
 
 /// Asks for the weights of now, as an object.
@@ -170,7 +172,8 @@ pub struct Export {
     pub folder: PathBuf,
 }
 
-#[corehold::actor]
+// It tells how far it is while it works.
+#[corehold::actor(concurrency = 8)]
 impl Actor for LearnerActor {
     type Context = Context<Self>;
 }
@@ -248,7 +251,10 @@ impl Handler<Update> for LearnerActor {
                     last,
                 });
             }
-            learner.set_config(how.config.clone());
+            learner.set_config(GrpoConfig {
+                entropy_coefficient: message.entropy_bonus,
+                ..how.config.clone()
+            });
             let stats = learner.update(&message.groups).map_err(failed)?;
             // The statistics first: a checkpoint says that its update is wholly done.
             write_stats(&how.folder, &stats)?;

@@ -10,7 +10,7 @@ pub(crate) struct Row {
     pub ids: Vec<u32>,
     /// Tokens of the prompt.
     pub prompt: usize,
-    /// Log-probabilities of the completion as sampled.
+    /// Log-probabilities of the completion as sampled; empty until they are known.
     pub old: Vec<f32>,
     /// The same under the reference policy; empty if there is none.
     pub reference: Vec<f32>,
@@ -64,7 +64,7 @@ impl MicroBatch {
                 places[at] = (index * input + row.prompt - 1 + token) as i64;
                 targets[at] = i64::from(row.ids[row.prompt + token]);
                 mask[at] = 1.0;
-                old[at] = row.old[token];
+                old[at] = row.old.get(token).copied().unwrap_or(0.0);
             }
             let start = index * width;
             reference[start..start + row.reference.len()].copy_from_slice(&row.reference);

@@ -38,7 +38,8 @@ pub enum Aggregation {
 pub struct GrpoConfig {
     /// Step size of AdamW.
     pub learning_rate: f64,
-    /// Decay rates of AdamW's first and second moment.
+    /// Decay rates of AdamW's first and second moment. The second's memory is long: with a short one a stretch of
+    /// small gradients, which are mostly noise, soon takes steps of full size.
     pub betas: (f64, f64),
     /// Decoupled weight decay, times the learning rate a step.
     pub weight_decay: f64,
@@ -80,7 +81,7 @@ impl Default for GrpoConfig {
     fn default() -> Self {
         Self {
             learning_rate: 1.5e-4,
-            betas: (0.9, 0.95),
+            betas: (0.9, 0.99),
             weight_decay: 0.0,
             max_grad_norm: 1.0,
             epochs: 2,

@@ -84,8 +84,13 @@ impl Learner {
         self.updates += 1;
         if !rows.is_empty() {
             if self.config.kl_coefficient != 0.0 {
-                self.score_reference(&mut rows)?;
+                let weights = self.policy.model().weights_of(&self.reference);
+                let scores = self.score(&rows.iter().collect::<Vec<_>>(), &weights)?;
+                for (row, scores) in rows.iter_mut().zip(scores) {
+                    row.reference = scores;
+                }
             }
+            self.adopt(&mut rows)?;
             let mut sums = Sums::default();
             for epoch in 0..self.config.epochs {
                 self.epoch(epoch, &rows, &mut sums, &mut stats);
@@ -125,7 +130,9 @@ impl Learner {
         let mut rows = Vec::new();
         let mut entropy = 0.0;
         for (index, group) in groups.iter().enumerate() {
-            if result.zero_spread[index] {
+            // Without an entropy bonus such a group teaches nothing. With one it does: a policy that writes one
+            // kernel only has no other groups, and would never leave it.
+            if result.zero_spread[index] && self.config.entropy_coefficient == 0.0 {
                 stats.dropped_groups += 1;
                 continue;
             }
@@ -133,8 +140,11 @@ impl Learner {
                 if group.rewards[at].is_nan() {
                     continue;
                 }
-                entropy += f64::from(sample.entropy) * sample.ids.len() as f64;
-                stats.tokens += sample.ids.len();
+                // A replayed sample says nothing of the policy that is sampled now.
+                if !sample.log_probs.is_empty() {
+                    entropy += f64::from(sample.entropy) * sample.ids.len() as f64;
+                    stats.tokens += sample.ids.len();
+                }
                 rows.push(Row {
                     ids: [group.prompt.as_slice(), &sample.ids].concat(),
                     prompt: group.prompt.len(),
@@ -149,11 +159,28 @@ impl Learner {
         Ok(rows)
     }
 
-    /// The reference does not change in an update, so it is asked once.
-    fn score_reference(&self, rows: &mut [Row]) -> Result<(), LearnerError> {
+    /// Replayed rows are taken as written by the policy as it is now: their ratio starts at 1.
+    fn adopt(&self, rows: &mut [Row]) -> Result<(), LearnerError> {
+        let mut replayed: Vec<&mut Row> =
+            rows.iter_mut().filter(|row| row.old.is_empty()).collect();
+        if replayed.is_empty() {
+            return Ok(());
+        }
+        let weights = self.policy.model().weights();
+        let picked: Vec<&Row> = replayed.iter().map(|row| &**row).collect();
+        let scores = tch::no_grad(|| self.score(&picked, &weights))?;
+        for (row, scores) in replayed.iter_mut().zip(scores) {
+            row.old = scores;
+        }
+        Ok(())
+    }
+
+    /// The log-probabilities of the rows' completions under `weights`. They do not change in an update, so they
+    /// are asked for once.
+    fn score(&self, rows: &[&Row], weights: &Weights) -> Result<Vec<Vec<f32>>, LearnerError> {
         let mut order: Vec<usize> = (0..rows.len()).collect();
         order.sort_by_key(|index| rows[*index].ids.len());
-        let weights = self.policy.model().weights_of(&self.reference);
+        let mut scores = vec![Vec::new(); rows.len()];
         let device = self.reference.device();
         // Without gradients to keep, more rows fit a pass.
         let limit = self.config.micro_batch_tokens * 4;
@@ -162,22 +189,21 @@ impl Learner {
             let fits = |count: &usize| *count * rows[rest[*count - 1]].ids.len() <= limit;
             let count = (1..=rest.len()).take_while(fits).last().unwrap_or(1);
             let (now, later) = rest.split_at(count);
-            let picked: Vec<&Row> = now.iter().map(|index| &rows[*index]).collect();
+            let picked: Vec<&Row> = now.iter().map(|index| rows[*index]).collect();
             let batch = MicroBatch::new(&picked, device);
             let log_probs = tch::no_grad(|| {
                 batch
-                    .log_probs(&self.policy, &weights, self.config.temperature)
+                    .log_probs(&self.policy, weights, self.config.temperature)
                     .0
             });
             let width = log_probs.size()[1] as usize;
             let flat = Vec::<f32>::try_from(log_probs.flatten(0, 1))?;
             for (line, index) in flat.chunks(width).zip(now) {
-                let row = &mut rows[*index];
-                row.reference = line[..row.completion()].to_vec();
+                scores[*index] = line[..rows[*index].completion()].to_vec();
             }
             rest = later;
         }
-        Ok(())
+        Ok(scores)
     }
 
     fn epoch(&mut self, epoch: usize, rows: &[Row], sums: &mut Sums, stats: &mut UpdateStats) {
@@ -282,7 +308,8 @@ fn check(group: &Group, context: usize) -> Result<(), String> {
         return Err("the prompt is empty".into());
     }
     for (index, sample) in group.samples.iter().enumerate() {
-        if sample.ids.is_empty() || sample.ids.len() != sample.log_probs.len() {
+        let recorded = sample.log_probs.len();
+        if sample.ids.is_empty() || (recorded != 0 && recorded != sample.ids.len()) {
             return Err(format!(
                 "sample {index} has {} tokens and {} log-probabilities",
                 sample.ids.len(),

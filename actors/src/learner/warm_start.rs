@@ -13,6 +13,9 @@ use super::{Budget, Learner, LearnerError, WarmStartProgress, WarmStartStats};
 /// about one length, few enough that the order stays random.
 const POOL: usize = 16;
 
+/// Decay rates of the moments: the gradient of a warm start changes fast.
+const BETAS: (f64, f64) = (0.9, 0.95);
+
 /// Part of the budget in which the learning rate rises to its highest.
 const RISE: f64 = 0.02;
 
@@ -111,7 +114,7 @@ impl Learner {
                 * rise.max(RISE)
                 * 0.5
                 * (1.0 + (PI * fraction).cos()),
-            betas: self.config.betas,
+            betas: BETAS,
             weight_decay: self.config.weight_decay,
             max_grad_norm: self.config.max_grad_norm,
         };

@@ -37,7 +37,8 @@ pub struct Sample {
     pub ids: Vec<u32>,
     /// For each token the log-probability, in nats, under the weights that wrote it, at the
     /// sampling temperature and **before** top-k and top-p: the distribution that the learner
-    /// recomputes, so that importance ratios compare like with like.
+    /// recomputes, so that importance ratios compare like with like. Empty for a sample that is replayed: the
+    /// learner then takes it as written by the policy that it updates.
     pub log_probs: Vec<f32>,
     /// Mean over the tokens of the entropy, in nats, of that same distribution.
     pub entropy: f32,

@@ -1,6 +1,7 @@
 //! The training job around the actors: what it is told (job file, reward), what it
 //! keeps (run record), and what it shows (progress, curve, report).
 
+pub mod archive;
 pub mod curve;
 pub mod job;
 pub mod progress;

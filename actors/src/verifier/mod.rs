@@ -112,7 +112,8 @@ pub struct Evaluated {
 #[rtype(result = "Result<String, VerifierError>")]
 pub struct Describe;
 
-#[corehold::actor]
+// One compiles on the shared cores while another is measured on the held ones.
+#[corehold::actor(concurrency = 64)]
 impl Actor for Verifier {
     type Context = Context<Self>;
 
@@ -146,7 +147,6 @@ impl Handler<Describe> for Verifier {
 impl Handler<Evaluate> for Verifier {
     type Result = ResponseFuture<Result<Evaluated, VerifierError>>;
 
-    // Several at once on purpose: one compiles on the shared cores while another is measured on the held ones.
     fn handle(&mut self, message: Evaluate, _: &mut Self::Context) -> Self::Result {
         let tools = self.tools();
         let (problem, style) = (self.problem.clone(), self.style);

@@ -1,5 +1,6 @@
 use std::path::Path;
 
+use corehold::cluster::LabelTest;
 use corehold_actors::train::job::{Job, JobError, Scale};
 use corehold_actors::train::reward::Ladder;
 
@@ -37,8 +38,27 @@ fn values_are_read() {
     assert_eq!(job.reward.scale, Scale::Gflops);
     assert_eq!(Ladder::new(&job.reward).wrong, -5.0);
     assert_eq!(Ladder::new(&job.reward).format, -100.0);
-    assert_eq!(job.placement.benchmark.labels["cpu"], "zen3");
+    let labels = &job.placement.benchmark.labels;
+    assert_eq!(labels["cpu"].test(), LabelTest::Equals("zen3".to_owned()));
     assert_eq!(job.placement.benchmark.hold_cores, 4);
+}
+
+#[test]
+fn labels_are_asked_for_by_value_list_presence_and_exception() {
+    let job = parse(
+        "problem = \"dgemm\"\n[placement.verifier]\n\
+         labels = { zone = [\"a\", \"b\"], ssd = true, spot = false, cpu = { not_in = [\"old\"] } }",
+    )
+    .unwrap();
+    let labels = job.placement.verifier.labels;
+    let list = |values: &[&str]| values.iter().map(|v| (*v).to_owned()).collect::<Vec<_>>();
+    assert_eq!(labels["zone"].test(), LabelTest::In(list(&["a", "b"])));
+    assert_eq!(labels["ssd"].test(), LabelTest::Exists);
+    assert_eq!(labels["spot"].test(), LabelTest::DoesNotExist);
+    assert_eq!(labels["cpu"].test(), LabelTest::NotIn(list(&["old"])));
+    let error = parse("problem = \"dgemm\"\n[placement.verifier]\nlabels = { zone = 3 }");
+    let error = error.unwrap_err().to_string();
+    assert!(error.contains("a list of values"), "{error}");
 }
 
 /// Each bad job, and what its one message must say.

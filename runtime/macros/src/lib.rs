@@ -2,23 +2,40 @@
 //! plain actix.
 #![deny(missing_docs)]
 
-use proc_macro::TokenStream;
+use proc_macro2::TokenStream;
 use quote::quote;
+use syn::parse::{Parse, ParseStream};
 use syn::spanned::Spanned as _;
-use syn::{Error, GenericArgument, ItemFn, ItemImpl, PathArguments, Result, Type};
+use syn::{
+    Error, GenericArgument, Ident, ItemFn, ItemImpl, LitInt, PathArguments, Result, Token, Type,
+};
 
 /// On `impl Actor for A`: `A` can be spawned on a cluster. `A` must be `Serialize` and `Deserialize`: its value
 /// travels to the node and begins each of its lives.
+///
+/// Its handlers run one at a time, async ones to the end of their future. With `#[corehold::actor(concurrency = 8)]`
+/// up to 8 of its async handlers are at work at once.
 #[proc_macro_attribute]
-pub fn actor(args: TokenStream, item: TokenStream) -> TokenStream {
-    expand(args, item, |item: ItemImpl| {
+pub fn actor(
+    args: proc_macro::TokenStream,
+    item: proc_macro::TokenStream,
+) -> proc_macro::TokenStream {
+    write_actor(args.into(), item.into()).into()
+}
+
+fn write_actor(args: TokenStream, item: TokenStream) -> TokenStream {
+    expand(args, item, |args: ActorArgs, item: ItemImpl| {
         let actor = implementor(&item, "Actor", "#[corehold::actor]")?;
         let name = type_name(actor)?;
+        let concurrency = args
+            .concurrency
+            .map(|n| quote!(const CONCURRENCY: usize = #n;));
         Ok(quote! {
             #item
 
             impl ::corehold::actor::RemoteActor for #actor {
                 const TYPE_NAME: &'static str = ::core::concat!(::core::module_path!(), "::", #name);
+                #concurrency
             }
 
             ::corehold::private::inventory::submit! {
@@ -29,10 +46,17 @@ pub fn actor(args: TokenStream, item: TokenStream) -> TokenStream {
 }
 
 /// On `impl Handler<M> for A`: `A` receives `M` from other processes. `M` and its result must be `Serialize`
-/// and `Deserialize`.
+/// and `Deserialize`; the result may also be `corehold::Replies` of such a type, for many replies.
 #[proc_macro_attribute]
-pub fn handler(args: TokenStream, item: TokenStream) -> TokenStream {
-    expand(args, item, |item: ItemImpl| {
+pub fn handler(
+    args: proc_macro::TokenStream,
+    item: proc_macro::TokenStream,
+) -> proc_macro::TokenStream {
+    write_handler(args.into(), item.into()).into()
+}
+
+fn write_handler(args: TokenStream, item: TokenStream) -> TokenStream {
+    expand(args, item, |_: NoArgs, item: ItemImpl| {
         let actor = implementor(&item, "Handler", "#[corehold::handler]")?;
         let message = message(&item)?;
         Ok(quote! {
@@ -50,8 +74,15 @@ pub fn handler(args: TokenStream, item: TokenStream) -> TokenStream {
 /// On `async fn main(cluster: Cluster) -> Result<(), E>`: the program is a driver of the cluster; in the
 /// processes that the cluster launches, it is the head or a node.
 #[proc_macro_attribute]
-pub fn main(args: TokenStream, item: TokenStream) -> TokenStream {
-    expand(args, item, |item: ItemFn| {
+pub fn main(
+    args: proc_macro::TokenStream,
+    item: proc_macro::TokenStream,
+) -> proc_macro::TokenStream {
+    write_main(args.into(), item.into()).into()
+}
+
+fn write_main(args: TokenStream, item: TokenStream) -> TokenStream {
+    expand(args, item, |_: NoArgs, item: ItemFn| {
         let signature = &item.sig;
         if signature.asyncness.is_none() || signature.inputs.len() != 1 {
             return Err(Error::new(
@@ -81,26 +112,67 @@ pub fn main(args: TokenStream, item: TokenStream) -> TokenStream {
     })
 }
 
-fn expand<T: syn::parse::Parse>(
+/// The arguments of an attribute that takes none.
+struct NoArgs;
+
+impl Parse for NoArgs {
+    fn parse(input: ParseStream<'_>) -> Result<Self> {
+        if input.is_empty() {
+            return Ok(NoArgs);
+        }
+        Err(input.error("this attribute takes no arguments"))
+    }
+}
+
+/// The arguments of `#[corehold::actor]`.
+struct ActorArgs {
+    concurrency: Option<usize>,
+}
+
+impl Parse for ActorArgs {
+    fn parse(input: ParseStream<'_>) -> Result<Self> {
+        let mut args = ActorArgs { concurrency: None };
+        while !input.is_empty() {
+            let key: Ident = input.parse().map_err(|e| Error::new(e.span(), KNOWN))?;
+            if key != "concurrency" {
+                return Err(Error::new(key.span(), KNOWN));
+            }
+            input
+                .parse::<Token![=]>()
+                .map_err(|e| Error::new(e.span(), KNOWN))?;
+            let n: LitInt = input.parse().map_err(|e| Error::new(e.span(), KNOWN))?;
+            match n.base10_parse() {
+                Ok(value @ 1..=10_000) => args.concurrency = Some(value),
+                _ => {
+                    return Err(Error::new(
+                        n.span(),
+                        "a concurrency is from 1 to 10000; leave it out for one handler at a time",
+                    ));
+                }
+            }
+            if !input.is_empty() {
+                input.parse::<Token![,]>()?;
+            }
+        }
+        Ok(args)
+    }
+}
+
+const KNOWN: &str =
+    "#[corehold::actor] takes `concurrency = N` (async handlers at work at once) and nothing else";
+
+fn expand<A: Parse, T: Parse>(
     args: TokenStream,
     item: TokenStream,
-    write: impl FnOnce(T) -> Result<proc_macro2::TokenStream>,
+    write: impl FnOnce(A, T) -> Result<TokenStream>,
 ) -> TokenStream {
-    let original = proc_macro2::TokenStream::from(item.clone());
-    let written = if args.is_empty() {
-        syn::parse(item).and_then(write)
-    } else {
-        let args = proc_macro2::TokenStream::from(args);
-        Err(Error::new(args.span(), "this attribute takes no arguments"))
-    };
-    match written {
-        Ok(tokens) => tokens.into(),
+    let original = item.clone();
+    let written = syn::parse2(args).and_then(|args| write(args, syn::parse2(item)?));
+    written.unwrap_or_else(|e| {
         // The item stays, so that the one mistake is not reported a second time wherever it is used.
-        Err(e) => {
-            let error = e.to_compile_error();
-            quote!(#original #error).into()
-        }
-    }
+        let error = e.to_compile_error();
+        quote!(#original #error)
+    })
 }
 
 fn implementor<'a>(item: &'a ItemImpl, wanted: &str, attribute: &str) -> Result<&'a Type> {
@@ -157,3 +229,6 @@ fn message(item: &ItemImpl) -> Result<&Type> {
         "#[corehold::handler] stands on `impl Handler<M> for YourActor`",
     ))
 }
+
+#[cfg(test)]
+mod tests;

@@ -1,28 +1,28 @@
-//! A message on its way: to an actor in this process by its address, to any other by a lane.
+//! A message on its way: to an actor in this process by its mailbox, to any other by a lane.
 
 use std::future::IntoFuture;
 use std::marker::PhantomData;
-use std::sync::Arc;
 use std::time::Duration;
 
-use actix::dev::ToEnvelope;
-use actix::{Addr, Context};
 use bytes::Bytes;
 use futures_util::future::LocalBoxFuture;
+use serde::Serialize;
 
-use super::error::{AskError, Fate};
-use super::host::Hosted;
+use super::error::AskError;
+use super::lane::Message;
+use super::local;
 use super::registry::{Accepts, RemoteMessage, message_hash};
 use crate::ids::ActorId;
 use crate::process::Process;
 use crate::wire::{decode, encode};
 
-/// A question to an actor; await it.
+/// A question to an actor; await it. Dropped before the answer, it is cancelled.
 #[must_use = "an ask is sent when it is awaited"]
 pub struct Ask<A, M> {
     actor: ActorId,
     message: M,
     timeout: Option<Duration>,
+    retries: u32,
     of: PhantomData<fn() -> A>,
 }
 
@@ -30,61 +30,51 @@ impl<A, M> Ask<A, M>
 where
     A: Accepts<M>,
     M: RemoteMessage,
-    Context<A>: ToEnvelope<A, M>,
 {
     pub(super) fn new(actor: ActorId, message: M) -> Self {
         Self {
             actor,
             message,
             timeout: None,
+            retries: 0,
             of: PhantomData,
         }
     }
 
-    /// Gives up after `timeout`, which includes the wait for room in the mailbox.
+    /// Sends the message again, at most `retries` times, when the actor dies and is restarted, or its process cannot
+    /// be reached in the session's patience (30 s). So it may be executed more than once, but in one life of the
+    /// actor never: a repeat gets the first one's reply. Asks of one process to one actor keep their order.
+    ///
+    /// An error comes when the attempts are used up, the actor is dead for good, or nobody can know whether
+    /// another attempt would be a second execution in the same life.
+    ///
+    /// To an actor in this process such an ask goes as bytes, over the same way as to any other.
+    pub fn retry(mut self, retries: u32) -> Self {
+        self.retries = retries;
+        self
+    }
+
+    /// Gives up after `timeout`, which includes the wait for room in the mailbox. The deadline travels with the
+    /// message: an actor that comes to it later does not begin it.
     pub fn timeout(mut self, timeout: Duration) -> Self {
         self.timeout = Some(timeout);
         self
     }
 
     async fn send(self) -> Result<M::Result, AskError> {
-        let Some(after) = self.timeout else {
-            return self.send_unbounded().await;
-        };
-        let actor = self.actor;
-        match tokio::time::timeout(after, self.send_unbounded()).await {
-            Ok(result) => result,
-            Err(_) => Err(AskError::Timeout {
-                actor: label::<A>(actor),
-                after,
-                fate: Fate::MaybeExecuted,
-            }),
-        }
-    }
-
-    async fn send_unbounded(self) -> Result<M::Result, AskError> {
         let process = Process::current()?;
-        if let Some(hosted) = process.host.get(self.actor) {
-            let permit = hosted.admit().await;
-            let reply = addr::<A>(&hosted)?.send(self.message).await;
-            drop(permit);
-            return match reply {
-                Ok(reply) => Ok(reply),
-                Err(_) => Err(died_here::<A>(&process, &hosted).await),
-            };
+        if self.retries == 0
+            && !process.lanes.is_open(self.actor)
+            && let Some(hosted) = process.host.get(self.actor)
+        {
+            return local::ask::<A, M>(&process, &hosted, self.message, self.timeout).await;
         }
-        let payload = payload(&self.message)?;
-        let bytes = process
-            .lanes
-            .ask(
-                &process,
-                self.actor,
-                A::TYPE_NAME,
-                message_hash::<M>(),
-                payload,
-            )
-            .await
-            .map_err(|e| name_message::<M>(e))?;
+        let message = Message {
+            timeout: self.timeout,
+            retries: self.retries,
+            ..message::<A, M>(self.actor, &self.message)?
+        };
+        let bytes = process.lanes.ask(&process, message).await?;
         decode(&bytes).map_err(|e| AskError::Codec(e.to_string()))
     }
 }
@@ -93,7 +83,6 @@ impl<A, M> IntoFuture for Ask<A, M>
 where
     A: Accepts<M>,
     M: RemoteMessage,
-    Context<A>: ToEnvelope<A, M>,
 {
     type Output = Result<M::Result, AskError>;
     type IntoFuture = LocalBoxFuture<'static, Self::Output>;
@@ -115,7 +104,6 @@ impl<A, M> Tell<A, M>
 where
     A: Accepts<M>,
     M: RemoteMessage,
-    Context<A>: ToEnvelope<A, M>,
 {
     pub(super) fn new(actor: ActorId, message: M) -> Self {
         Self {
@@ -127,27 +115,13 @@ where
 
     async fn send(self) -> Result<(), AskError> {
         let process = Process::current()?;
-        if let Some(hosted) = process.host.get(self.actor) {
-            let permit = hosted.admit().await;
-            // `send`, not `do_send`: the permit is held until the handler is done with the message.
-            let handled = addr::<A>(&hosted)?.send(self.message);
-            process.wire.spawn(async move {
-                let _ = handled.await;
-                drop(permit);
-            });
-            return Ok(());
+        if !process.lanes.is_open(self.actor)
+            && let Some(hosted) = process.host.get(self.actor)
+        {
+            return local::tell::<A, M>(&hosted, self.message).await;
         }
-        let payload = payload(&self.message)?;
-        process
-            .lanes
-            .tell(
-                &process,
-                self.actor,
-                A::TYPE_NAME,
-                message_hash::<M>(),
-                payload,
-            )
-            .await
+        let message = message::<A, M>(self.actor, &self.message)?;
+        process.lanes.tell(&process, message).await
     }
 }
 
@@ -155,7 +129,6 @@ impl<A, M> IntoFuture for Tell<A, M>
 where
     A: Accepts<M>,
     M: RemoteMessage,
-    Context<A>: ToEnvelope<A, M>,
 {
     type Output = Result<(), AskError>;
     type IntoFuture = LocalBoxFuture<'static, Self::Output>;
@@ -165,47 +138,19 @@ where
     }
 }
 
-fn payload<M: RemoteMessage>(message: &M) -> Result<Bytes, AskError> {
-    encode(message)
-        .map(Bytes::from)
-        .map_err(|e| AskError::Codec(e.to_string()))
-}
-
-fn addr<A: super::RemoteActor>(hosted: &Arc<Hosted>) -> Result<Addr<A>, AskError> {
-    hosted
-        .addr
-        .downcast_ref::<Addr<A>>()
-        .cloned()
-        .ok_or_else(|| {
-            AskError::Codec(format!(
-                "{} is no {}: a handle of another type was decoded as this one",
-                hosted.label(),
-                A::TYPE_NAME
-            ))
-        })
-}
-
-async fn died_here<A: super::RemoteActor>(process: &Process, hosted: &Hosted) -> AskError {
-    let here = hosted.cause_of_death().await;
-    let for_good = process.head.after_life(hosted.id, hosted.incarnation).await;
-    AskError::ActorDied {
-        actor: label::<A>(hosted.id),
-        restarting: for_good.is_none(),
-        cause: for_good.unwrap_or(here),
-        fate: Fate::MaybeExecuted,
-    }
-}
-
-fn label<A: super::RemoteActor>(id: ActorId) -> String {
-    format!("{id} ({})", A::TYPE_NAME)
-}
-
-fn name_message<M>(error: AskError) -> AskError {
-    match error {
-        AskError::NoHandler { actor, .. } => AskError::NoHandler {
-            actor,
-            message: std::any::type_name::<M>().to_owned(),
-        },
-        other => other,
-    }
+pub(super) fn message<A, M>(actor: ActorId, message: &M) -> Result<Message, AskError>
+where
+    A: Accepts<M>,
+    M: actix::Message + Serialize,
+{
+    let payload = encode(message).map_err(|e| AskError::Codec(e.to_string()))?;
+    Ok(Message {
+        actor,
+        type_name: A::TYPE_NAME,
+        message: std::any::type_name::<M>(),
+        method: message_hash::<M>(),
+        payload: Bytes::from(payload),
+        timeout: None,
+        retries: 0,
+    })
 }

@@ -10,10 +10,21 @@ use serde::{Deserialize, Serialize};
 pub enum Fate {
     /// It never left this process.
     NotSent,
-    /// It did not reach the actor's mailbox.
+    /// No handler saw it, and none will.
     NotDelivered,
-    /// It reached the mailbox, or may have: the handler may have run, wholly or in part.
+    /// It reached its handler, or may have: the handler may have run, wholly or in part.
     MaybeExecuted,
+}
+
+impl Fate {
+    /// The one of two attempts that a caller has to reckon with.
+    pub(crate) fn worse(self, other: Fate) -> Fate {
+        match (self, other) {
+            (Fate::MaybeExecuted, _) | (_, Fate::MaybeExecuted) => Fate::MaybeExecuted,
+            (Fate::NotDelivered, _) | (_, Fate::NotDelivered) => Fate::NotDelivered,
+            (Fate::NotSent, Fate::NotSent) => Fate::NotSent,
+        }
+    }
 }
 
 impl fmt::Display for Fate {
@@ -75,12 +86,32 @@ pub enum AskError {
         /// The message's type.
         message: String,
     },
+    /// The handler ran and ended without a reply: its response type dropped the sender.
+    #[error("a handler of {actor} ended without a reply; the message was executed")]
+    NoReply {
+        /// The actor.
+        actor: String,
+    },
     /// The head could not be asked where the actor is.
     #[error("cannot reach the head: {0}; is the cluster up? (`corehold status`)")]
     HeadLost(String),
 }
 
 impl AskError {
+    /// What became of the message.
+    pub fn fate(&self) -> Fate {
+        match self {
+            AskError::ActorDied { fate, .. }
+            | AskError::NodeLost { fate, .. }
+            | AskError::Timeout { fate, .. } => *fate,
+            AskError::NoHandler { .. } => Fate::NotDelivered,
+            AskError::HeadLost(_) => Fate::NotSent,
+            AskError::Cancelled | AskError::Codec(_) | AskError::NoReply { .. } => {
+                Fate::MaybeExecuted
+            }
+        }
+    }
+
     /// Whether the actor may answer when asked again (it restarts, or its node may come back).
     pub fn may_retry(&self) -> bool {
         matches!(

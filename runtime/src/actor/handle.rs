@@ -3,13 +3,16 @@
 use std::fmt;
 use std::marker::PhantomData;
 
-use actix::Context;
-use actix::dev::ToEnvelope;
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
 use super::ask::{Ask, Tell};
 use super::registry::{Accepts, RemoteActor, RemoteMessage};
+use super::stream::{ReplyStream, StreamMessage};
+use crate::cluster::{AffinityTo, DeathRecord};
+use crate::control::{Request, Response};
+use crate::error::Error;
 use crate::ids::ActorId;
+use crate::process::Process;
 
 /// The name of an actor of type `A`, wherever it lives. It travels inside messages, follows its actor
 /// across restarts and moves, and keeps nothing alive.
@@ -40,9 +43,23 @@ impl<A: RemoteActor> Handle<A> {
     where
         A: Accepts<M>,
         M: RemoteMessage,
-        Context<A>: ToEnvelope<A, M>,
     {
         Ask::new(self.id, message)
+    }
+
+    /// Waits until the actor is dead for good, and tells why; at once, if it is dead already. Its restarts go by
+    /// unnoticed.
+    ///
+    /// # Errors
+    /// [`Error::NotFound`] where the head does not know it: it keeps a bounded number of the dead. [`Error::Ask`] when
+    /// the head is out of reach.
+    pub async fn closed(&self) -> crate::Result<DeathRecord> {
+        let request = Request::Closed { actor: self.id };
+        match Process::current()?.head.request(request).await? {
+            Ok(Response::Dead(record)) => Ok(*record),
+            Ok(other) => Err(Error::NotFound(format!("the head answered {other:?}"))),
+            Err(why) => Err(Error::NotFound(why)),
+        }
     }
 
     /// Sends `message` and waits only for room: `handle.tell(m).await`. A failure after that is not told.
@@ -50,9 +67,27 @@ impl<A: RemoteActor> Handle<A> {
     where
         A: Accepts<M>,
         M: RemoteMessage,
-        Context<A>: ToEnvelope<A, M>,
     {
         Tell::new(self.id, message)
+    }
+
+    /// Sends `message` at once and gives the stream of its replies: `let mut replies = handle.stream(m);`,
+    /// `while let Some(reply) = replies.next().await { reply? }`.
+    ///
+    /// At most 16 replies are under way that were not taken: an asker that is slow makes the handler's stream wait.
+    /// To drop the stream ends the handler's.
+    pub fn stream<M>(&self, message: M) -> ReplyStream<M::Item>
+    where
+        A: Accepts<M>,
+        M: StreamMessage,
+    {
+        ReplyStream::send::<A, M>(self.id, message)
+    }
+}
+
+impl<A> From<&Handle<A>> for AffinityTo {
+    fn from(handle: &Handle<A>) -> Self {
+        AffinityTo::Actor(handle.id)
     }
 }
 

@@ -2,18 +2,22 @@
 //! few.
 
 use std::any::Any;
-use std::cell::RefCell;
+use std::cell::{Cell, RefCell};
 use std::collections::HashMap;
 use std::panic::AssertUnwindSafe;
 use std::sync::{Arc, Mutex, Once};
 
-use actix::{Actor, ActorContext as _, ActorFutureExt as _, AsyncContext as _, Context};
-use tokio::sync::{OwnedSemaphorePermit, Semaphore, mpsc, oneshot, watch};
+use actix::{AsyncContext as _, Context};
+use tokio::sync::{mpsc, oneshot, watch};
 
-use super::registry::{self, ActorType};
+use super::gate::Gate;
+use super::mailbox::Mailbox;
+use super::registry::{self, ActorType, RemoteActor};
 use super::spawn::Args;
+use super::vitals::Vitals;
 use crate::ids::ActorId;
 use crate::isolate::Slot;
+use crate::observe::{ActorLog, note, tag_thread};
 use crate::wire::decode;
 
 /// What an actor can know of itself.
@@ -27,13 +31,22 @@ pub struct ActorEnv {
     pub node: String,
     /// The node's class: CPU model and cores. Measurements compare within one class.
     pub class: String,
-    /// The cores that it holds, if it asked for any.
+    /// The GPUs that are its own, by the driver's numbers; the one that it has a part of, if it asked for less
+    /// than one.
+    pub gpus: Vec<u32>,
+    /// The cores that it holds, if it asked for any. `None` in a worker process, which runs on them as a whole.
     pub slot: Option<Arc<Slot>>,
 }
 
 thread_local! {
     static CURRENT: RefCell<Option<ActorEnv>> = const { RefCell::new(None) };
     static PANIC: RefCell<Option<String>> = const { RefCell::new(None) };
+    static MAILBOX: Cell<Option<u32>> = const { Cell::new(None) };
+}
+
+/// The size of the mailbox of the actor whose thread this is.
+pub(super) fn mailbox_size() -> Option<u32> {
+    MAILBOX.get()
 }
 
 /// The actor whose thread this is; `None` on any other thread, and on those that light actors share.
@@ -48,36 +61,37 @@ pub(crate) struct Exit {
     pub incarnation: u32,
     /// The panic's message; `None` where it stopped by itself or was stopped.
     pub panic: Option<String>,
+    /// The types of the messages in its hands.
+    pub in_hand: Vec<&'static str>,
 }
 
 /// Handed to the actor's context: ends the life on request, and tells of its end however it comes.
 pub(crate) struct Birth {
-    pub capacity: usize,
     stop: oneshot::Receiver<()>,
     guard: ExitGuard,
 }
 
 impl Birth {
-    /// Two futures that belong to the actor's context: one ends it when told to; the other only keeps the
-    /// guard, which is dropped with the context, also when a handler panics, and so always speaks.
-    pub(crate) fn attach<A: Actor<Context = Context<A>>>(self, ctx: &mut Context<A>) {
-        let Birth { stop, guard, .. } = self;
-        let told = actix::fut::wrap_future::<_, A>(async move {
-            // The sender lives in `Hosted`; an error means that the host forgot the actor.
-            let _ = stop.await;
-        });
-        ctx.spawn(told.map(|(), _: &mut A, ctx: &mut Context<A>| ctx.stop()));
+    /// Two futures that belong to the actor's context: one empties its mailbox and ends it when told to; the other only
+    /// keeps the guard, which is dropped with the context, also when a handler panics, and so always speaks.
+    pub(super) fn attach<A: RemoteActor>(self, ctx: &mut Context<A>) -> Mailbox<A> {
+        let Birth { stop, guard } = self;
+        let (mailbox, inbox) = Mailbox::new(stop, guard.vitals.clone());
+        ctx.spawn(inbox);
         let kept = actix::fut::wrap_future::<_, A>(async move {
             let _guard = guard;
             std::future::pending::<()>().await;
         });
         ctx.spawn(kept);
+        mailbox
     }
 }
 
 struct ExitGuard {
     actor: ActorId,
+    actor_type: &'static str,
     incarnation: u32,
+    vitals: Arc<Vitals>,
     death: watch::Sender<Option<String>>,
     exits: mpsc::UnboundedSender<Exit>,
 }
@@ -86,6 +100,8 @@ impl Drop for ExitGuard {
     fn drop(&mut self) {
         let panic =
             std::thread::panicking().then(|| PANIC.take().unwrap_or_else(|| "panic".to_owned()));
+        let in_hand = self.vitals.in_hand().into_iter();
+        let in_hand = in_hand.filter_map(|m| registry::message_name(self.actor_type, m));
         // With it goes this thread's hold on the slot, before anybody hears that the cores are free.
         drop(CURRENT.take());
         let cause = panic
@@ -97,6 +113,7 @@ impl Drop for ExitGuard {
             actor: self.actor,
             incarnation: self.incarnation,
             panic,
+            in_hand: in_hand.collect(),
         });
     }
 }
@@ -105,23 +122,21 @@ impl Drop for ExitGuard {
 pub(crate) struct Hosted {
     pub id: ActorId,
     pub type_name: &'static str,
-    pub addr: Box<dyn Any + Send + Sync>,
+    /// Its [`Mailbox`](super::mailbox::Mailbox), by its own type.
+    pub mailbox: Box<dyn Any + Send + Sync>,
     pub incarnation: u32,
     death: watch::Receiver<Option<String>>,
-    permits: Arc<Semaphore>,
+    /// The room in its mailbox.
+    pub gate: Arc<Gate>,
     stop: Mutex<Option<oneshot::Sender<()>>>,
     /// Its own thread, if it has one.
     arbiter: Option<actix_rt::ArbiterHandle>,
 }
 
 impl Hosted {
-    /// Waits for room in the mailbox: where senders feel the actor's pace.
-    pub(crate) async fn admit(&self) -> OwnedSemaphorePermit {
-        self.permits
-            .clone()
-            .acquire_owned()
-            .await
-            .expect("the semaphore is never closed")
+    /// Where the cause of death is told.
+    pub(crate) fn death(&self) -> watch::Receiver<Option<String>> {
+        self.death.clone()
     }
 
     /// Waits for the end of this life; returns its cause. For callers whose message was not answered: the life is
@@ -198,12 +213,15 @@ impl Host {
         hosted.filter(|h| h.death.borrow().is_none())
     }
 
-    /// Brings an actor to life, on a new arbiter thread unless it is a light one. Call it on the actix system's thread.
+    /// Brings an actor to life, on a new arbiter thread unless it is a light one; notes in `vitals` what it has in its
+    /// hands, and logs to `log`. Call it on the actix system's thread.
     pub(crate) async fn start(
         &self,
         env: ActorEnv,
         type_name: &str,
         args: &[u8],
+        vitals: Vitals,
+        log: Option<Arc<ActorLog>>,
     ) -> Result<(), String> {
         let actor_type: &'static ActorType = registry::actor_type(type_name)
             .ok_or_else(|| format!("this build has no actor type {type_name}"))?;
@@ -212,12 +230,12 @@ impl Host {
         let (stop, stopped) = oneshot::channel();
         let (died, death) = watch::channel(None);
         let birth = Birth {
-            // Permits bound what is sent; the mailbox itself must never be the one to refuse.
-            capacity: capacity + 1,
             stop: stopped,
             guard: ExitGuard {
                 actor: env.actor,
+                actor_type: actor_type.name,
                 incarnation: env.incarnation,
+                vitals: Arc::new(vitals),
                 death: died,
                 exits: self.exits.clone(),
             },
@@ -232,14 +250,18 @@ impl Host {
         };
         let alone = own.is_some();
         let (done, started) = oneshot::channel();
-        let args = args.actor;
+        let (mailbox, args) = (args.mailbox, args.actor);
         thread.spawn(async move {
             // On a shared thread nobody is the one whose thread it is.
-            CURRENT.set(Some(env).filter(|_| alone));
+            if alone {
+                CURRENT.set(Some(env));
+                MAILBOX.set(Some(mailbox));
+                tag_thread(log);
+            }
             let result =
                 std::panic::catch_unwind(AssertUnwindSafe(|| (actor_type.start)(&args, birth)));
             let result = match result {
-                Ok(Ok(addr)) => Ok(addr),
+                Ok(Ok(mailbox)) => Ok(mailbox),
                 Ok(Err(e)) => Err(e.to_string()),
                 Err(_) => Err(PANIC.take().unwrap_or_else(|| "panic".to_owned())),
             };
@@ -248,8 +270,8 @@ impl Host {
         let started = started
             .await
             .unwrap_or_else(|_| Err("its thread ended at once".to_owned()));
-        let addr = match started {
-            Ok(addr) => addr,
+        let mailbox = match started {
+            Ok(mailbox) => mailbox,
             Err(why) => {
                 if let Some(own) = own {
                     own.stop();
@@ -260,10 +282,10 @@ impl Host {
         let hosted = Arc::new(Hosted {
             id,
             type_name: actor_type.name,
-            addr,
+            mailbox,
             incarnation,
             death,
-            permits: Arc::new(Semaphore::new(capacity)),
+            gate: Gate::new(capacity),
             stop: Mutex::new(Some(stop)),
             arbiter: own,
         });
@@ -329,7 +351,9 @@ fn remember_panics() {
                 .location()
                 .map(|l| format!(" at {}:{}", l.file(), l.line()))
                 .unwrap_or_default();
-            PANIC.set(Some(text + &at));
+            let text = text + &at;
+            note(&format!("panicked: {text}"));
+            PANIC.set(Some(text));
             before(info);
         }));
     });

@@ -2,18 +2,35 @@
 
 mod ask;
 mod error;
+mod execute;
+mod gate;
+mod group;
 mod handle;
 mod host;
 mod lane;
+mod local;
+mod mailbox;
 mod registry;
+mod replies;
+mod save;
 mod spawn;
+mod stream;
+mod turns;
+mod vitals;
 
 pub use ask::{Ask, Tell};
 pub use error::{AskError, Fate};
+pub use group::{Bundle, PlacementGroup, ReserveGroup};
 pub use handle::Handle;
 pub use host::{ActorEnv, current};
-pub use registry::{Accepts, ActorType, Method, RemoteActor, RemoteMessage, type_names};
+pub use registry::{Accepts, ActorType, Method, Outcome, RemoteActor, RemoteMessage, type_names};
+pub use replies::{AskerGone, Replies, ReplySender};
+pub use save::save;
 pub use spawn::{DEFAULT_MAILBOX, Spawn};
+pub use stream::{ReplyStream, StreamMessage};
 
 pub(crate) use host::{Exit, Host};
-pub(crate) use lane::{Lanes, serve as serve_lane};
+pub use lane::LaneOpening;
+pub(crate) use lane::{Lanes, Sessions, serve as serve_lane};
+pub(crate) use registry::message_name;
+pub(crate) use vitals::Vitals;

@@ -4,13 +4,18 @@ use std::any::Any;
 use std::collections::HashMap;
 use std::sync::LazyLock;
 
-use actix::dev::ToEnvelope;
-use actix::{Actor, Addr, Context, Handler, Message};
+use actix::{Actor, Context, Handler, Message};
 use bytes::Bytes;
-use futures_util::future::BoxFuture;
+use futures_util::StreamExt as _;
+use futures_util::future::{AbortHandle, LocalBoxFuture};
 use serde::{Serialize, de::DeserializeOwned};
 
+use super::execute::{Answer, Rest, Terms, execute};
 use super::host::Birth;
+use super::lane::Replier;
+use super::mailbox::{Mailbox, Withdraw};
+use super::replies::Replies;
+use super::turns::Running;
 use crate::ids::name_hash;
 use crate::wire::{CodecError, decode, encode};
 
@@ -34,6 +39,34 @@ where
 }
 
 /// An actix actor that can live on any node. Implemented by `#[corehold::actor]`.
+///
+/// Without the attribute, the compiler says where to put it:
+/// ```compile_fail,E0277
+/// use corehold::prelude::*;
+///
+/// #[derive(Serialize, Deserialize)]
+/// struct Counter;
+///
+/// impl Actor for Counter {
+///     type Context = Context<Self>;
+/// }
+///
+/// fn spawn(cluster: &Cluster) {
+///     // `Counter` cannot be spawned on a cluster: put #[corehold::actor] on `impl Actor for Counter` ...
+///     let _ = cluster.actor(Counter);
+/// }
+/// ```
+/// And so it does of an actor that is no serde type:
+/// ```compile_fail,E0277
+/// use corehold::prelude::*;
+///
+/// struct Counter;
+///
+/// #[corehold::actor]
+/// impl Actor for Counter {
+///     type Context = Context<Self>;
+/// }
+/// ```
 #[diagnostic::on_unimplemented(
     message = "`{Self}` cannot be spawned on a cluster",
     note = "put #[corehold::actor] on `impl Actor for {Self}` and derive Serialize and Deserialize for `{Self}`"
@@ -43,14 +76,49 @@ pub trait RemoteActor:
 {
     /// The name that the type has on the wire and in `corehold status`.
     const TYPE_NAME: &'static str;
+    /// How many of its async handlers may be at work at once (`#[corehold::actor(concurrency = n)]`).
+    const CONCURRENCY: usize = 1;
 }
 
 /// `Self` handles `M` when it comes from another process. Implemented by `#[corehold::handler]`.
+///
+/// When the asker drops its ask, a future that the handler has returned (`ResponseFuture`, `ResponseActFuture`) is
+/// dropped at its next point of waiting, and a message that no handler has begun is taken out of the mailbox. A
+/// handler that replies directly runs to its end.
+///
+/// Without the attribute, the compiler says where to put it:
+/// ```compile_fail,E0277
+/// use corehold::prelude::*;
+///
+/// #[derive(Message, Serialize, Deserialize)]
+/// #[rtype(result = "u64")]
+/// struct Add(u64);
+///
+/// #[derive(Serialize, Deserialize)]
+/// struct Counter;
+///
+/// #[corehold::actor]
+/// impl Actor for Counter {
+///     type Context = Context<Self>;
+/// }
+///
+/// impl Handler<Add> for Counter {
+///     type Result = u64;
+///     fn handle(&mut self, Add(n): Add, _: &mut Self::Context) -> u64 {
+///         n
+///     }
+/// }
+///
+/// async fn ask(counter: Handle<Counter>) {
+///     // `Counter` does not receive `Add` from other processes: put #[corehold::handler] on ...
+///     let _ = counter.ask(Add(1)).await;
+/// }
+/// ```
 #[diagnostic::on_unimplemented(
     message = "`{Self}` does not receive `{M}` from other processes",
     note = "put #[corehold::handler] on `impl Handler<{M}> for {Self}`"
 )]
-pub trait Accepts<M: RemoteMessage>: RemoteActor + Handler<M> {}
+pub trait Accepts<M: Message>: RemoteActor + Handler<M, Result: 'static> {}
 
 /// A registered actor type. Made by `#[corehold::actor]`.
 pub struct ActorType {
@@ -58,7 +126,7 @@ pub struct ActorType {
     pub(crate) start: StartFn,
 }
 
-/// Runs on the actor's own thread; gives the actor's `Addr` back.
+/// Runs on the actor's own thread; gives the actor's [`Mailbox`] back.
 pub(crate) type StartFn = fn(&[u8], Birth) -> Result<Box<dyn Any + Send + Sync>, CodecError>;
 
 impl ActorType {
@@ -80,24 +148,16 @@ pub struct Method {
     dispatch: Dispatch,
 }
 
-pub(crate) type Reply = BoxFuture<'static, Result<Bytes, Failure>>;
-pub(crate) type Dispatch = fn(&(dyn Any + Send + Sync), &[u8]) -> Result<Reply, Failure>;
-
-/// Why the callee's side has no reply.
-pub(crate) enum Failure {
-    /// The actor ended before it replied.
-    Died,
-    /// The bytes were not the message, or the reply would not become bytes.
-    Codec(String),
-}
+/// Puts a message that came as bytes into an actor's mailbox.
+pub(crate) type Dispatch =
+    fn(&(dyn Any + Send + Sync), Bytes, Replier, Terms, AbortHandle) -> Withdraw;
 
 impl Method {
     /// The registration of `A`'s handler for `M`.
     pub const fn of<A, M>() -> Self
     where
         A: Accepts<M>,
-        M: RemoteMessage,
-        Context<A>: ToEnvelope<A, M>,
+        M: Message<Result: Outcome> + DeserializeOwned + Send + 'static,
     {
         Self {
             actor: A::TYPE_NAME,
@@ -114,32 +174,99 @@ fn start<A: RemoteActor>(
     birth: Birth,
 ) -> Result<Box<dyn Any + Send + Sync>, CodecError> {
     let actor: A = decode(args)?;
-    let addr = A::create(|ctx| {
-        ctx.set_mailbox_capacity(birth.capacity);
-        birth.attach(ctx);
+    let mut mailbox = None;
+    A::create(|ctx| {
+        mailbox = Some(birth.attach(ctx));
         actor
     });
-    Ok(Box::new(addr))
+    Ok(Box::new(mailbox.expect("`create` calls its closure")))
 }
 
-fn dispatch<A, M>(addr: &(dyn Any + Send + Sync), payload: &[u8]) -> Result<Reply, Failure>
+fn dispatch<A, M>(
+    mailbox: &(dyn Any + Send + Sync),
+    payload: Bytes,
+    replier: Replier,
+    terms: Terms,
+    abort: AbortHandle,
+) -> Withdraw
 where
     A: Accepts<M>,
-    M: RemoteMessage,
-    Context<A>: ToEnvelope<A, M>,
+    M: Message<Result: Outcome> + DeserializeOwned + Send + 'static,
 {
-    let addr = addr
-        .downcast_ref::<Addr<A>>()
+    let mailbox = mailbox
+        .downcast_ref::<Mailbox<A>>()
         .expect("methods are looked up by the actor's own type");
-    let message: M = decode(payload).map_err(|e| Failure::Codec(e.to_string()))?;
-    // The message enters the mailbox here, not at the first poll: this keeps a lane's order.
-    let request = addr.send(message);
-    Ok(Box::pin(async move {
-        let result = request.await.map_err(|_| Failure::Died)?;
-        encode(&result)
-            .map(Bytes::from)
-            .map_err(|e| Failure::Codec(e.to_string()))
-    }))
+    // Decoded on the actor's thread: the wire's has other things to do.
+    let job = move |actor: &mut A, ctx: &mut Context<A>, running: &mut Running| {
+        if terms.is_late() {
+            return replier.expire();
+        }
+        match decode::<M>(&payload) {
+            Ok(message) => execute(actor, ctx, running, message, RemoteAnswer(replier), terms),
+            Err(e) => replier.undecodable(e.to_string()),
+        }
+    };
+    let ticket = mailbox.ticket();
+    mailbox.put(ticket, Box::new(job));
+    mailbox.withdraw(ticket, abort)
+}
+
+/// To a sender in another process.
+struct RemoteAnswer(Replier);
+
+impl<R: Outcome> Answer<R> for RemoteAnswer {
+    fn begin(&mut self) {
+        self.0.begin();
+    }
+
+    fn give(self, reply: R) -> Option<Rest> {
+        reply.respond(self.0)
+    }
+
+    fn expire(self) {
+        self.0.expire();
+    }
+}
+
+/// What a handler's result must be to go to another process: a serde type, or [`Replies`] of one.
+#[diagnostic::on_unimplemented(
+    message = "`{Self}` cannot travel as a reply",
+    note = "derive Serialize and Deserialize for it, or reply with `corehold::Replies`"
+)]
+pub trait Outcome: Sized + 'static {
+    /// Sends it.
+    #[doc(hidden)]
+    fn respond(self, replier: Replier) -> Option<LocalBoxFuture<'static, ()>>;
+}
+
+impl<R: Serialize + DeserializeOwned + Send + 'static> Outcome for R {
+    fn respond(self, replier: Replier) -> Option<LocalBoxFuture<'static, ()>> {
+        let bytes = encode(&self).map(Bytes::from).map_err(|e| e.to_string());
+        replier.reply(bytes);
+        None
+    }
+}
+
+impl<T: Serialize + DeserializeOwned + Send + 'static> Outcome for Replies<T> {
+    fn respond(mut self, mut replier: Replier) -> Option<LocalBoxFuture<'static, ()>> {
+        Some(Box::pin(async move {
+            loop {
+                // Room first: nothing is made that nobody takes.
+                replier.credit().await;
+                let Some(reply) = self.next().await else {
+                    return replier.reply(Ok(Bytes::new()));
+                };
+                match encode(&reply) {
+                    Ok(bytes) => {
+                        if let Err(why) = replier.item(Bytes::from(bytes)) {
+                            return replier.reply(Err(why));
+                        }
+                    }
+                    Err(e) => return replier.reply(Err(e.to_string())),
+                }
+            }
+        }))
+    }
 }
 
 /// What this build can host, sorted.
@@ -154,10 +281,16 @@ pub(crate) fn actor_type(name: &str) -> Option<&'static ActorType> {
 }
 
 pub(crate) fn method(actor: &'static str, message: u64) -> Option<Dispatch> {
-    METHODS.get(&(actor, message)).copied()
+    METHODS.get(&(actor, message)).map(|m| m.dispatch)
 }
 
-pub(crate) fn message_hash<M: RemoteMessage>() -> u64 {
+/// The type of a message, by the hash under which it travels. `actor` is the receiver's type.
+pub(crate) fn message_name(actor: &str, message: u64) -> Option<&'static str> {
+    let actor = actor_type(actor)?.name;
+    METHODS.get(&(actor, message)).map(|m| (m.message)())
+}
+
+pub(crate) fn message_hash<M>() -> u64 {
     name_hash(std::any::type_name::<M>())
 }
 
@@ -168,9 +301,9 @@ static TYPES: LazyLock<HashMap<&'static str, &'static ActorType>> = LazyLock::ne
         .collect()
 });
 
-static METHODS: LazyLock<HashMap<(&'static str, u64), Dispatch>> = LazyLock::new(|| {
+static METHODS: LazyLock<HashMap<(&'static str, u64), &'static Method>> = LazyLock::new(|| {
     inventory::iter::<Method>
         .into_iter()
-        .map(|m| ((m.actor, name_hash((m.message)())), m.dispatch))
+        .map(|m| ((m.actor, name_hash((m.message)())), m))
         .collect()
 });

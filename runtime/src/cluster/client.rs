@@ -1,27 +1,86 @@
 //! A program's view of the cluster it has joined.
 
-use crate::actor::{Handle, RemoteActor, Spawn};
+use crate::actor::{Handle, RemoteActor, ReserveGroup, Spawn};
 use crate::cluster::Owner;
 use crate::control::{Request, Response};
 use crate::error::{Error, Result};
-use crate::observe::Status;
+use crate::observe::{Status, Why};
 use crate::process::Process;
 
 /// The cluster that this process has joined. Cheap to clone.
 #[derive(Clone, Debug)]
 pub struct Cluster {
     owner: Owner,
+    /// In which of its lives the owner is, where it is an actor.
+    life: u32,
 }
 
 impl Cluster {
     pub(crate) fn of(owner: Owner) -> Self {
-        Self { owner }
+        Self { owner, life: 0 }
+    }
+
+    /// The cluster, from an actor's handler: what the actor spawns ends with its present life, unless
+    /// [`detached`](Spawn::detached).
+    ///
+    /// # Errors
+    /// [`Error::Misuse`] on a thread that is no actor's: a driver's `main` is given its cluster.
+    pub fn current() -> Result<Self> {
+        let env = crate::actor::current().ok_or_else(|| {
+            Error::Misuse(
+                "`Cluster::current` is called by an actor, on its own thread; in a driver, use the cluster that `main` \
+                 is given"
+                    .to_owned(),
+            )
+        })?;
+        Ok(Self {
+            owner: Owner::Actor(env.actor),
+            life: env.incarnation,
+        })
     }
 
     /// Describes an actor to be made from `actor`, which is its state at the beginning of each life.
-    /// It ends with this program, unless [`detached`](Spawn::detached).
+    /// It ends with this program (with the life of the actor that spawns it), unless [`detached`](Spawn::detached).
     pub fn actor<A: RemoteActor>(&self, actor: A) -> Spawn<A> {
-        Spawn::new(&actor, self.owner)
+        Spawn::new(&actor, self.owner, self.life)
+    }
+
+    /// Describes a placement group: room on nodes that is reserved for actors, all at once or not at all. It ends
+    /// with this program, and its actors with it, unless [`detached`](ReserveGroup::detached).
+    ///
+    /// ```no_run
+    /// # use corehold::prelude::*;
+    /// # async fn of<A: corehold::actor::RemoteActor>(cluster: Cluster, learner: A) -> corehold::Result<()> {
+    /// let group = cluster
+    ///     .placement_group()
+    ///     .bundle(Bundle::new().gpus(1.0).cpus(4.0))
+    ///     .bundles(4, &Bundle::new().cpus(2.0).label("role", "bench"))
+    ///     .strategy(Strategy::Spread)
+    ///     .reserve()
+    ///     .await?;
+    /// let learner = cluster.actor(learner).gpus(1.0).in_bundle(&group, 0).spawn().await?;
+    /// # Ok(())
+    /// # }
+    /// ```
+    pub fn placement_group(&self) -> ReserveGroup {
+        ReserveGroup::new(self.owner)
+    }
+
+    /// Why the actor with this name or id, or the placement group with this id, stands as it does.
+    ///
+    /// # Errors
+    /// When the head is out of reach or knows nothing of it.
+    pub async fn why(&self, which: &str) -> Result<Why> {
+        let which = which.to_owned();
+        match Process::current()?
+            .head
+            .request(Request::Why { which })
+            .await?
+        {
+            Ok(Response::Why(why)) => Ok(*why),
+            Ok(other) => Err(Error::NotFound(format!("the head answered {other:?}"))),
+            Err(why) => Err(Error::NotFound(why)),
+        }
     }
 
     /// The actor of this name.

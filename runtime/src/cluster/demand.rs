@@ -5,6 +5,10 @@ use std::fmt;
 
 use serde::{Deserialize, Serialize};
 
+use super::affinity::Affinity;
+use super::ids::BundleRef;
+use super::label::LabelRule;
+
 /// An amount in thousandths, exact: sums of fractions of a core must come out even, or a
 /// node leaks a little of itself with every actor.
 #[derive(
@@ -53,63 +57,8 @@ impl fmt::Display for Milli {
     }
 }
 
-/// What one label of a node must be.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct LabelRule {
-    /// The label's name.
-    pub key: String,
-    /// What its value must be.
-    pub test: LabelTest,
-}
-
-/// The test of a [`LabelRule`].
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub enum LabelTest {
-    /// The node has the label with this value.
-    Equals(String),
-    /// The node has the label with one of these values.
-    In(Vec<String>),
-    /// The node has the label with none of these values, or has no such label.
-    NotIn(Vec<String>),
-    /// The node has the label, whatever its value.
-    Exists,
-}
-
-impl LabelRule {
-    /// `key` must be `value`.
-    pub fn equals(key: impl Into<String>, value: impl Into<String>) -> Self {
-        LabelRule {
-            key: key.into(),
-            test: LabelTest::Equals(value.into()),
-        }
-    }
-
-    /// Whether a node with these labels passes.
-    pub fn admits(&self, labels: &BTreeMap<String, String>) -> bool {
-        let value = labels.get(&self.key);
-        match &self.test {
-            LabelTest::Equals(wanted) => value == Some(wanted),
-            LabelTest::In(wanted) => value.is_some_and(|v| wanted.contains(v)),
-            LabelTest::NotIn(barred) => value.is_none_or(|v| !barred.contains(v)),
-            LabelTest::Exists => value.is_some(),
-        }
-    }
-}
-
-impl fmt::Display for LabelRule {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let key = &self.key;
-        match &self.test {
-            LabelTest::Equals(v) => write!(f, "{key}={v}"),
-            LabelTest::In(vs) => write!(f, "{key} in ({})", vs.join(", ")),
-            LabelTest::NotIn(vs) => write!(f, "{key} not in ({})", vs.join(", ")),
-            LabelTest::Exists => write!(f, "{key} with any value"),
-        }
-    }
-}
-
 /// What an actor needs of the node it lives on.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub struct Demand {
     /// The registered name of its type: only a node whose build knows the type can host it.
     pub actor_type: String,
@@ -117,12 +66,18 @@ pub struct Demand {
     pub cpus: Milli,
     /// Memory in bytes.
     pub memory: u64,
+    /// GPUs, in thousandths: so many whole ones, or a fraction of one ([`Demand::flaw`]).
+    pub gpus: Milli,
     /// Cores it holds alone, all of one NUMA node.
     pub held_cores: u32,
     /// What the node's labels must be, all of them.
     pub labels: Vec<LabelRule>,
     /// Custom resources (`resources = { fpga = 1 }` in cluster.toml), in thousandths.
     pub custom: BTreeMap<String, Milli>,
+    /// Near what and apart from what it lives.
+    pub affinity: Vec<Affinity>,
+    /// The placement group that it lives in: then what it needs is taken from a bundle of it.
+    pub bundle: Option<BundleRef>,
 }
 
 impl Demand {
@@ -133,6 +88,90 @@ impl Demand {
             ..Demand::default()
         }
     }
+
+    /// Why nothing could ever meet it, whatever the machine; `None` if it makes sense. A fraction of a GPU is
+    /// of one GPU, so that more than one is given out whole only.
+    pub fn flaw(&self) -> Option<String> {
+        (self.gpus.0 > 1000 && !self.gpus.0.is_multiple_of(1000)).then(|| {
+            format!(
+                "{} GPUs: GPUs are given out whole (1, 2, ...) or as a fraction of one (0.5)",
+                self.gpus
+            )
+        })
+    }
+}
+
+impl Demand {
+    /// What it takes from a node: `1 cpu, 512 MiB of memory`; empty if nothing.
+    pub fn amounts(&self) -> String {
+        let one_or = |amount: Milli, one: &str, many: &str| {
+            let word = if amount.0 <= 1000 { one } else { many };
+            format!("{amount} {word}")
+        };
+        let mut parts = Vec::new();
+        if self.cpus.0 > 0 {
+            parts.push(one_or(self.cpus, "cpu", "cpus"));
+        }
+        if self.memory > 0 {
+            parts.push(format!("{} of memory", Bytes(self.memory)));
+        }
+        if self.gpus.0 > 0 {
+            parts.push(one_or(self.gpus, "GPU", "GPUs"));
+        }
+        match self.held_cores {
+            0 => {}
+            1 => parts.push("1 held core".to_owned()),
+            n => parts.push(format!("{n} held cores")),
+        }
+        parts.extend(
+            self.custom
+                .iter()
+                .map(|(name, amount)| format!("{amount} {name}")),
+        );
+        parts.join(", ")
+    }
+}
+
+impl fmt::Display for Demand {
+    /// What it asks for, without its type: `1 cpu, 512 MiB of memory, label role=bench`; empty if nothing.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let amounts = Some(self.amounts()).filter(|amounts| !amounts.is_empty());
+        let mut parts: Vec<String> = amounts.into_iter().collect();
+        parts.extend(self.labels.iter().map(|rule| format!("label {rule}")));
+        parts.extend(self.affinity.iter().map(ToString::to_string));
+        parts.extend(self.bundle.iter().map(ToString::to_string));
+        f.write_str(&parts.join(", "))
+    }
+}
+
+/// A number of bytes, shown as in cluster.toml: the largest binary unit that leaves at least 1.
+pub(super) struct Bytes(pub u64);
+
+impl fmt::Display for Bytes {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        for (unit, shift) in [("TiB", 40), ("GiB", 30), ("MiB", 20), ("KiB", 10)] {
+            if self.0 >= 1 << shift {
+                let amount = self.0 as f64 / (1u64 << shift) as f64;
+                return if amount.fract() == 0.0 {
+                    write!(f, "{amount:.0} {unit}")
+                } else {
+                    write!(f, "{amount:.1} {unit}")
+                };
+            }
+        }
+        write!(f, "{} bytes", self.0)
+    }
+}
+
+/// A GPU of a node.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Gpu {
+    /// The driver's number of it (in PCI bus order, as `nvidia-smi` shows it).
+    pub index: u32,
+    /// Its model; empty where it was declared and not found.
+    pub model: String,
+    /// Its memory in bytes; 0 where it was declared and not found.
+    pub memory: u64,
 }
 
 /// A core that actors may hold.
@@ -153,6 +192,8 @@ pub struct Capacity {
     pub memory: u64,
     /// Cores that actors may hold.
     pub held: Vec<HeldCore>,
+    /// GPUs.
+    pub gpus: Vec<Gpu>,
     /// Custom resources, in thousandths.
     pub custom: BTreeMap<String, Milli>,
     /// Labels.

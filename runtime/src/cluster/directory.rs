@@ -18,24 +18,33 @@
 //! - DI-6: when an actor is dead, so, in time, are all that it owns.
 //! - DI-7: nothing pends without a reason and a deadline.
 //! - DI-8: every table is bounded: actors by `max_actors`, the dead by `max_dead`.
+//! - DI-9: an actor begins a life only when all that its last life owned is dead.
+//! - DI-10: what an actor saved in its present life begins its next one; what an ended life says changes nothing.
+//! - DI-11: a life that is reported as begun and is not the present one is ended.
+//!
+//! What waits for a place is tried again in the order in which it began to wait, whenever something came free; of
+//! those that ask for the same, only the first that is refused is looked at. A large wish may be passed by small
+//! ones: nothing is kept free for it.
 
-use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::collections::{BTreeMap, BTreeSet, HashMap, VecDeque};
 use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 
-use super::ids::{ActorId, NodeId, Owner};
-use super::placement::Placement;
-use super::suggest::did_you_mean;
+use super::ids::{ActorId, GroupId, NodeId, Owner};
+use super::placement::{Placement, Unplaceable};
+use super::suggest::near_ones;
 use super::supervision::{Backoff, DeathCause, Supervisor};
 
 mod event;
+mod groups;
 mod lives;
 mod lookup;
 mod record;
 mod rows;
 
 pub use event::{ActorAction, ActorEvent, StartOrder};
+pub use groups::{GroupRecord, GroupRequest, GroupState, MAX_BUNDLES};
 pub use lookup::{LookupError, SpawnRefused};
 pub use record::{ActorRecord, ActorState, SpawnRequest};
 
@@ -81,7 +90,36 @@ struct Entry {
     timer: Option<Duration>,
     /// Its place in the queue for places.
     order: u64,
+    class: Class,
 }
+
+/// The same for actors that ask for the same, and for no others (it is 64 bits of a good hash of the demand).
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+enum Class {
+    Demand(u64),
+    Group(GroupId),
+}
+
+/// What waits or has a deadline.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+enum Subject {
+    Actor(ActorId),
+    Group(GroupId),
+}
+
+/// Whether those that wait for a place are to be tried again.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
+enum Retry {
+    #[default]
+    No,
+    /// Something was given back: who is refused again waits for the same reasons as before, by and large.
+    Freed,
+    /// Nodes have come, gone or changed: who is refused again may have other reasons, or no hope.
+    Changed,
+}
+
+/// Why actors were refused while those that wait are tried, by class.
+type Refused = HashMap<Class, Unplaceable>;
 
 /// The actors of the cluster.
 #[derive(Debug)]
@@ -91,8 +129,17 @@ pub struct Directory {
     names: BTreeMap<String, ActorId>,
     owned: BTreeMap<Owner, BTreeSet<ActorId>>,
     on_node: BTreeMap<NodeId, BTreeSet<ActorId>>,
-    pending: BTreeMap<u64, ActorId>,
-    timers: BTreeSet<(Duration, ActorId)>,
+    pending: BTreeMap<u64, Subject>,
+    /// The places in that queue of the actors of each class, and of groups, each of which is a class.
+    classes: BTreeMap<Class, BTreeSet<u64>>,
+    /// Of the pending, those with affinities: another's coming or going may matter to them.
+    pending_near: usize,
+    timers: BTreeSet<(Duration, Subject)>,
+    groups: BTreeMap<GroupId, groups::GroupEntry>,
+    owned_groups: BTreeMap<Owner, BTreeSet<GroupId>>,
+    /// Actors that are in a group or want to be.
+    in_group: BTreeMap<GroupId, BTreeSet<ActorId>>,
+    ended_groups: VecDeque<(GroupId, DeathCause)>,
     dead: BTreeMap<ActorId, ActorRecord>,
     dead_order: VecDeque<ActorId>,
     /// The number of the next actor that dies; those in `dead_order` have the numbers before it.
@@ -101,8 +148,10 @@ pub struct Directory {
     changed: rows::Changed,
     /// Whether nodes that belong to the cluster are not there (yet, or again).
     nodes_missing: bool,
-    /// Whether something was given back since the pending actors were last looked at.
-    retry: bool,
+    /// What happened since the pending actors were last looked at.
+    retry: Retry,
+    /// When the head's time began, in milliseconds since 1970.
+    epoch_ms: u64,
 }
 
 /// Everything that a step of the directory works with.
@@ -124,6 +173,12 @@ impl Directory {
             owned: BTreeMap::new(),
             on_node: BTreeMap::new(),
             pending: BTreeMap::new(),
+            pending_near: 0,
+            classes: BTreeMap::new(),
+            groups: BTreeMap::new(),
+            owned_groups: BTreeMap::new(),
+            in_group: BTreeMap::new(),
+            ended_groups: VecDeque::new(),
             timers: BTreeSet::new(),
             dead: BTreeMap::new(),
             dead_order: VecDeque::new(),
@@ -131,8 +186,14 @@ impl Directory {
             next_order: 0,
             changed: rows::Changed::default(),
             nodes_missing: false,
-            retry: false,
+            retry: Retry::No,
+            epoch_ms: 0,
         }
+    }
+
+    /// Tells when the time that is passed in began, in milliseconds since 1970: for death records, which outlive it.
+    pub fn set_epoch(&mut self, unix_ms: u64) {
+        self.epoch_ms = unix_ms;
     }
 
     /// An actor, alive or among the remembered dead.
@@ -153,6 +214,22 @@ impl Directory {
         self.dead_order
             .iter()
             .filter_map(|actor| self.dead.get(actor))
+    }
+
+    /// The actors that are starting, alive or stopping on a node, by id.
+    pub fn on_node(&self, node: NodeId) -> impl Iterator<Item = &ActorRecord> {
+        let actors = self.on_node.get(&node).into_iter().flatten();
+        actors.filter_map(|actor| self.actors.get(actor).map(|entry| &entry.record))
+    }
+
+    /// When the actor's present state ends by itself, if it does.
+    pub fn deadline(&self, actor: ActorId) -> Option<Duration> {
+        self.actors.get(&actor)?.timer
+    }
+
+    /// When the group's wait ends, if it waits.
+    pub fn group_deadline(&self, group: GroupId) -> Option<Duration> {
+        self.groups.get(&group)?.timer
     }
 
     /// The actor of this name that is not dead.
@@ -178,7 +255,7 @@ impl Directory {
             },
             _ => LookupError::Unknown {
                 name: name.to_owned(),
-                hint: did_you_mean(name, self.names.keys().map(String::as_str)),
+                hint: near_ones(name, self.names.keys().map(String::as_str)),
             },
         })
     }
@@ -215,18 +292,53 @@ impl Directory {
                     self.life_over(actor, cause, &mut step);
                 }
             }
+            ActorEvent::Located {
+                actor,
+                incarnation,
+                node,
+                address,
+            } => {
+                if self.is_life(actor, incarnation, node)
+                    && let Some(entry) = self.actors.get_mut(&actor)
+                {
+                    entry.record.worker = Some(address);
+                    self.changed.actors.insert(actor);
+                }
+            }
+            ActorEvent::LastWords {
+                actor,
+                incarnation,
+                node,
+                words,
+            } => {
+                if self.is_life(actor, incarnation, node)
+                    && let Some(entry) = self.actors.get_mut(&actor)
+                {
+                    entry.record.words = words.bounded();
+                    self.changed.actors.insert(actor);
+                }
+            }
             ActorEvent::Running { node, lives } => self.running(node, &lives, &mut step),
+            ActorEvent::Save {
+                actor,
+                incarnation,
+                args,
+            } => self.save(actor, incarnation, args, &mut step),
             ActorEvent::Stop { actor, by } => {
                 self.stop(actor, DeathCause::Stopped { by }, &mut step)
             }
             ActorEvent::OwnerGone(owner) => step.bereaved.push(owner),
+            ActorEvent::ReserveGroup(request) => self.wish_for_group(request, &mut step),
+            ActorEvent::EndGroup { group, by } => {
+                self.end_group(group, DeathCause::Stopped { by }, &mut step);
+            }
         }
         self.settle(step)
     }
 
     /// A node that takes actors is new, or takes them again: the pending ones try their luck.
     pub fn node_gained(&mut self, placement: &mut Placement, now: Duration) -> Vec<ActorAction> {
-        self.retry = true;
+        self.retry = Retry::Changed;
         self.settle(Step::new(placement, now))
     }
 
@@ -242,44 +354,99 @@ impl Directory {
         for actor in self.on_node.remove(&node).unwrap_or_default() {
             self.life_over(actor, DeathCause::NodeLost(why.to_owned()), &mut step);
         }
+        self.groups_lost(node, &mut step);
         // What pends says why node by node: that has changed.
-        self.retry = true;
+        self.retry = Retry::Changed;
         self.settle(step)
     }
 
     /// Says whether nodes that belong to the cluster are missing: then what no present node
     /// can hold waits for them (DI-7), else it is refused at once.
     pub fn set_nodes_missing(&mut self, missing: bool) {
-        self.retry |= self.nodes_missing != missing;
+        if self.nodes_missing != missing {
+            self.retry = Retry::Changed;
+        }
         self.nodes_missing = missing;
     }
 
     /// Lets time pass: call it at [`Directory::next_deadline`] or later.
     pub fn poll(&mut self, placement: &mut Placement, now: Duration) -> Vec<ActorAction> {
         let mut step = Step::new(placement, now);
-        while let Some(&(at, actor)) = self.timers.first() {
+        while let Some(&(at, subject)) = self.timers.first() {
             if at > now {
                 break;
             }
-            self.set_timer(actor, None);
-            self.timer_fired(actor, &mut step);
+            self.set_timer(subject, None);
+            match subject {
+                Subject::Actor(actor) => self.timer_fired(actor, &mut step),
+                Subject::Group(group) => self.place_group(group, &mut step),
+            }
         }
         self.settle(step)
     }
 
-    /// Ends what the dead owned, then tries the pending actors, until nothing more follows.
+    /// Ends what the dead owned, then tries what pends, until nothing more follows.
     fn settle(&mut self, mut step: Step<'_>) -> Vec<ActorAction> {
         loop {
             while let Some(owner) = step.bereaved.pop() {
                 for actor in self.owned.get(&owner).cloned().unwrap_or_default() {
                     self.stop(actor, DeathCause::OwnerGone, &mut step);
                 }
+                for group in self.owned_groups.get(&owner).cloned().unwrap_or_default() {
+                    self.end_group(group, DeathCause::OwnerGone, &mut step);
+                }
             }
-            if !std::mem::take(&mut self.retry) {
+            let retry = std::mem::take(&mut self.retry);
+            if retry == Retry::No {
                 return step.actions;
             }
-            for actor in self.pending.values().copied().collect::<Vec<_>>() {
-                self.place(actor, &mut step);
+            if retry == Retry::Freed {
+                self.place_who_can(&mut step);
+            } else {
+                let mut refused = Refused::new();
+                for subject in self.pending.values().copied().collect::<Vec<_>>() {
+                    match subject {
+                        Subject::Actor(actor) => self.place_again(actor, &mut refused, &mut step),
+                        Subject::Group(group) => self.place_group(group, &mut step),
+                    }
+                }
+            }
+        }
+    }
+
+    /// Tries the first that waits of every class, in their order, and the next of its class when it has a place.
+    fn place_who_can(&mut self, step: &mut Step<'_>) {
+        let firsts = self.classes.iter();
+        let firsts = firsts.filter_map(|(class, orders)| Some((*orders.first()?, *class)));
+        let mut turns: BTreeMap<u64, Class> = firsts.collect();
+        while let Some((order, class)) = turns.pop_first() {
+            let goes_on = match self.pending.get(&order).copied() {
+                Some(Subject::Actor(actor)) => self.place_if_it_can(actor, step),
+                Some(Subject::Group(group)) => {
+                    self.place_group(group, step);
+                    false
+                }
+                None => true,
+            };
+            if goes_on && let Some(orders) = self.classes.get(&class) {
+                let next = orders.range(order + 1..).next();
+                turns.extend(next.map(|&next| (next, class)));
+            }
+        }
+    }
+
+    /// Puts into the queue for places, or takes out of it.
+    fn queue(&mut self, order: u64, subject: Subject, class: Class, waits: bool) {
+        if waits {
+            self.pending.insert(order, subject);
+            self.classes.entry(class).or_default().insert(order);
+        } else {
+            self.pending.remove(&order);
+            if let Some(orders) = self.classes.get_mut(&class) {
+                orders.remove(&order);
+                if orders.is_empty() {
+                    self.classes.remove(&class);
+                }
             }
         }
     }
@@ -291,22 +458,32 @@ impl Directory {
         timer: Option<Duration>,
         step: &mut Step<'_>,
     ) {
-        self.set_timer(actor, timer);
         let Some(entry) = self.actors.get_mut(&actor) else {
             return;
         };
+        let subject = Subject::Actor(actor);
+        if let Some(before) = std::mem::replace(&mut entry.timer, timer) {
+            self.timers.remove(&(before, subject));
+        }
+        self.timers.extend(timer.map(|at| (at, subject)));
         let was_pending = matches!(entry.record.state, ActorState::Pending { .. });
         let is_pending = matches!(state, ActorState::Pending { .. });
+        entry.record.state = state.clone();
+        let incarnation = entry.record.incarnation;
         if is_pending && !was_pending {
             entry.order = self.next_order;
             self.next_order += 1;
-            self.pending.insert(entry.order, actor);
-        } else if was_pending && !is_pending {
-            self.pending.remove(&entry.order);
         }
-        entry.record.state = state.clone();
+        if is_pending != was_pending {
+            let (order, class) = (entry.order, entry.class);
+            let near = usize::from(!entry.record.spawn.demand.affinity.is_empty());
+            match is_pending {
+                true => self.pending_near += near,
+                false => self.pending_near -= near,
+            }
+            self.queue(order, Subject::Actor(actor), class, is_pending);
+        }
         self.changed.actors.insert(actor);
-        let incarnation = entry.record.incarnation;
         step.actions.push(ActorAction::Update {
             actor,
             incarnation,
@@ -314,16 +491,31 @@ impl Directory {
         });
     }
 
-    fn set_timer(&mut self, actor: ActorId, at: Option<Duration>) {
-        let Some(entry) = self.actors.get_mut(&actor) else {
+    fn set_timer(&mut self, subject: Subject, at: Option<Duration>) {
+        match subject {
+            Subject::Actor(actor) => self.changed.actors.insert(actor),
+            Subject::Group(group) => self.changed.groups.insert(group),
+        };
+        let timer = match subject {
+            Subject::Actor(actor) => self.actors.get_mut(&actor).map(|entry| &mut entry.timer),
+            Subject::Group(group) => self.groups.get_mut(&group).map(|entry| &mut entry.timer),
+        };
+        let Some(timer) = timer else {
             return;
         };
-        if let Some(before) = entry.timer {
-            self.timers.remove(&(before, actor));
+        if let Some(before) = std::mem::replace(timer, at) {
+            self.timers.remove(&(before, subject));
         }
-        self.changed.actors.insert(actor);
-        entry.timer = at;
-        self.timers.extend(at.map(|at| (at, actor)));
+        self.timers.extend(at.map(|at| (at, subject)));
+    }
+
+    /// How long what is refused may wait.
+    fn patience(&self, why: &Unplaceable, place_within: Option<Duration>) -> Duration {
+        match (why.infeasible, self.nodes_missing) {
+            (true, true) if !why.whatever_nodes_come() => self.limits.await_nodes,
+            (true, _) => Duration::ZERO,
+            (false, _) => place_within.unwrap_or(self.limits.place_within),
+        }
     }
 }
 

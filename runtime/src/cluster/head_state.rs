@@ -16,6 +16,7 @@ use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 
+use super::death::LastWords;
 use super::demand::Capacity;
 use super::directory::{ActorAction, ActorEvent, Directory, DirectoryLimits};
 use super::drivers::{DriverEvent, Drivers, Grace};
@@ -37,6 +38,8 @@ pub struct HeadSettings {
     pub expected: BTreeSet<String>,
     /// How long drivers may be away.
     pub grace: Grace,
+    /// When its time began, in milliseconds since 1970.
+    pub epoch_ms: u64,
 }
 
 /// What happens to the head.
@@ -60,7 +63,7 @@ pub struct Return {
     /// Every life that it starts or that has not ended: actor and incarnation.
     pub lives: Vec<(ActorId, u32)>,
     /// The lives that ended which the head may not have heard of.
-    pub ended: Vec<(ActorId, u32, DeathCause)>,
+    pub ended: Vec<(ActorId, u32, DeathCause, LastWords)>,
 }
 
 /// What the head's process has to do.
@@ -89,6 +92,7 @@ impl HeadState {
     pub fn new(settings: HeadSettings) -> Self {
         let mut directory = Directory::new(settings.limits);
         directory.set_nodes_missing(!settings.expected.is_empty());
+        directory.set_epoch(settings.epoch_ms);
         HeadState {
             missing: settings.expected.clone(),
             expected: settings.expected,
@@ -177,6 +181,12 @@ impl HeadState {
         &self.placement
     }
 
+    /// A node's name; its id, if it is no member.
+    pub fn node_name(&self, node: NodeId) -> String {
+        let member = self.membership.get(node);
+        member.map_or_else(|| node.to_string(), |member| member.hello.name.clone())
+    }
+
     /// What a node has, and what of that is in use.
     pub fn usage(&self, node: NodeId) -> Option<(&Capacity, &Usage)> {
         Some((self.placement.capacity(node)?, self.placement.usage(node)?))
@@ -214,11 +224,20 @@ impl HeadState {
         let mut out = Vec::new();
         if let Some(node) = known.map(|member| member.id) {
             let exits = back.ended.into_iter();
-            let exits = exits.map(|(actor, incarnation, cause)| ActorEvent::Exited {
-                actor,
-                incarnation,
-                node,
-                cause,
+            let exits = exits.flat_map(|(actor, incarnation, cause, words)| {
+                let words = ActorEvent::LastWords {
+                    actor,
+                    incarnation,
+                    node,
+                    words,
+                };
+                let exit = ActorEvent::Exited {
+                    actor,
+                    incarnation,
+                    node,
+                    cause,
+                };
+                [words, exit]
             });
             let lives = back.lives;
             for event in exits.chain([ActorEvent::Running { node, lives }]) {

@@ -4,24 +4,28 @@
 //! stand around it. Read in this order:
 //!
 //! - `cluster.toml` in [`config`];
-//! - what an actor asks and what a node has in [`demand`], which node takes it in [`placement`];
+//! - what an actor asks and what a node has in [`demand`], [`label`] and [`affinity`], which node takes it in
+//!   [`placement`];
 //! - which nodes are alive in [`membership`], which actors live again in [`supervision`];
-//! - every actor's life, and the names, in [`directory`];
+//! - every actor's life, and the names, in [`directory`]; what is kept of a life that ended in [`death`];
 //! - whose drivers are there in [`drivers`];
 //! - all of these composed, as the head's process drives it, in [`head_state`];
 //! - what of it outlives the head's process in [`snapshot`], and on disk in [`store`].
 
+pub mod affinity;
 pub mod config;
+pub mod death;
 pub mod demand;
 pub mod directory;
 pub mod drivers;
 pub mod head_state;
 pub mod ids;
+pub mod label;
 pub mod membership;
 pub mod placement;
 pub mod snapshot;
 pub mod store;
-mod suggest;
+pub(crate) mod suggest;
 pub mod supervision;
 
 // The processes that stand around the machines.
@@ -30,13 +34,20 @@ pub(crate) mod head;
 mod launcher;
 pub(crate) mod state_dir;
 
+pub use affinity::{Affinity, AffinityTo};
 pub use config::{ClusterConfig, ConfigError};
-pub use demand::{Capacity, Demand, HeldCore, LabelRule, LabelTest, Milli};
-pub use directory::{ActorAction, ActorEvent, ActorRecord, ActorState, SpawnRequest, StartOrder};
+pub use death::{DeathRecord, LastWords};
+pub use demand::{Capacity, Demand, Gpu, HeldCore, Milli};
+pub use directory::{
+    ActorAction, ActorEvent, ActorRecord, ActorState, GroupRecord, GroupRequest, GroupState,
+    SpawnRequest, StartOrder,
+};
 pub use drivers::DriverEvent;
 pub use head_state::{HeadAction, HeadEvent, HeadSettings, HeadState, Return};
-pub use ids::{ActorId, NodeId, Owner};
+pub use ids::{ActorId, BundleRef, GroupId, Holder, NodeId, Owner};
+pub use label::{LabelRule, LabelTest};
 pub use membership::{Hello, MemberAction, MemberEvent};
+pub use placement::Strategy;
 pub use snapshot::{Change, Snapshot};
 pub use store::{HeadStore, StoreError};
-pub use supervision::{DeathCause, Restart};
+pub use supervision::{Backoff, DeathCause, Restart, Terms};

@@ -1,23 +1,53 @@
 //! Which node an actor lives on: filter, then score, then reserve.
 //!
+//! Filters: the node takes actors, its build knows the type, its labels pass, required affinities hold, and all
+//! that is asked for is free. Among the nodes that pass, the best has the fewest unmet preferences, then the least
+//! load with the actor (the share in use of its scarcest resource: cpus, memory, held cores, GPUs, and the four
+//! custom resources that the cluster named first), then, for an actor that asks for no amount of anything, the fewest
+//! actors, then the lowest id. `index` finds it without looking at all of them.
+//!
 //! Invariants:
-//! - PL-1: what is reserved on a node never exceeds its capacity, in any resource, exactly.
-//! - PL-2: a held core belongs to at most one actor, and an actor's held cores are of one NUMA node.
+//! - PL-1: what is reserved on a node never exceeds its capacity, in any resource, exactly; nor does what the
+//!   actors in a bundle have reserved exceed the bundle.
+//! - PL-2: a held core belongs to at most one holder, and an actor's held cores are of one NUMA node. A GPU that
+//!   is given out whole belongs to one holder; a fraction is of one GPU.
 //! - PL-3: an actor has at most one reservation; reserving again returns the one it has.
 //! - PL-4: releasing gives back exactly what was reserved; a node without reservations is whole.
 //! - PL-5: the same calls in the same order give the same placements.
-//! - PL-6: `infeasible` is said if and only if no node that takes actors could hold the demand even empty.
+//! - PL-6: of an actor, `infeasible` is said if and only if no node that takes actors could hold the demand even
+//!   empty, wherever the actors that it wants to be near or apart from may live.
+//! - PL-7: the node that is chosen is the best of all, as a look at every one would find.
+//! - PL-8: a required affinity holds when the actor is placed; being apart holds until one of the two ends.
+//! - PG-1: a placement group has all of its bundles or none; after a node is lost, those that are left and no
+//!   other until all of the lost have a place again.
+//! - PG-2: `strict_spread` has no two bundles on a node, `strict_pack` all on one.
+//! - PG-3: a bundle is given back when its group has ended and the last actor in it has too, not before.
+//! - PG-4: of a group, `infeasible` is said only where no placement on empty nodes exists.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::fmt;
 
 use serde::{Deserialize, Serialize};
 
-use super::demand::{Capacity, Demand, HeldCore, Milli};
-use super::ids::{ActorId, NodeId};
+use super::affinity::AffinityTo;
+use super::demand::{Capacity, Demand};
+use super::ids::{ActorId, GroupId, Holder, NodeId};
 
+mod choose;
+mod explain;
+mod group;
+mod index;
 mod reason;
+mod room;
+mod search;
+
+pub use group::Strategy;
 pub use reason::{Reason, Unplaceable};
+pub use room::Usage;
+
+use group::Group;
+use index::Index;
+use room::{Given, Room};
 
 /// What an actor was given.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -26,36 +56,44 @@ pub struct Reservation {
     pub node: NodeId,
     /// The cores it holds there, ascending.
     pub held: Vec<u32>,
-}
-
-/// What of a node is in use, for `corehold status`.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Usage {
-    /// Shared cores, in thousandths.
-    pub cpus: Milli,
-    /// Memory in bytes.
-    pub memory: u64,
-    /// Held cores, by core.
-    pub held: BTreeMap<u32, ActorId>,
-    /// Custom resources, in thousandths; none that is zero.
-    pub custom: BTreeMap<String, Milli>,
+    /// The GPUs that are its own, or the one that it has a part of.
+    pub gpus: Vec<u32>,
+    /// The bundle that all of this is from.
+    pub bundle: Option<(GroupId, u32)>,
 }
 
 #[derive(Debug)]
 struct Place {
     name: String,
     capacity: Capacity,
-    used: Usage,
+    room: Room,
+    marks: u128,
     draining: bool,
     suspect: bool,
     actors: BTreeSet<ActorId>,
+    bundles: BTreeSet<(GroupId, u32)>,
+}
+
+impl Place {
+    fn open(&self) -> bool {
+        !self.draining && !self.suspect
+    }
 }
 
 /// The nodes' capacities and who has reserved what.
 #[derive(Debug, Default)]
 pub struct Placement {
     nodes: BTreeMap<NodeId, Place>,
-    reservations: BTreeMap<ActorId, (Reservation, Demand)>,
+    node_names: BTreeMap<String, NodeId>,
+    index: Index,
+    reserved: BTreeMap<ActorId, (Reservation, Demand)>,
+    groups: BTreeMap<GroupId, Group>,
+    /// Actors that are not dead, placed or not, with their names.
+    known: BTreeMap<ActorId, Option<String>>,
+    actor_names: BTreeMap<String, ActorId>,
+    /// Placed actors by what they must be apart from: an actor's id, or its name.
+    apart_from: HashMap<ActorId, BTreeSet<ActorId>>,
+    apart_from_named: HashMap<String, BTreeSet<ActorId>>,
 }
 
 impl Placement {
@@ -76,25 +114,40 @@ impl Placement {
         }
         capacity.held.sort_unstable();
         capacity.held.dedup_by_key(|h| h.core);
+        capacity.gpus.sort_unstable_by_key(|gpu| gpu.index);
+        capacity.gpus.dedup_by_key(|gpu| gpu.index);
+        let name = name.into();
+        self.node_names.insert(name.clone(), id);
         let place = Place {
-            name: name.into(),
+            name,
+            room: Room::of_node(&capacity),
+            marks: index::marks(&capacity),
             capacity,
-            used: Usage::default(),
             draining: false,
             suspect: false,
             actors: BTreeSet::new(),
+            bundles: BTreeSet::new(),
         };
         self.nodes.insert(id, place);
+        self.reindex(id);
         true
     }
 
-    /// Removes a node with all its reservations; returns whose they were.
+    /// Removes a node with all its reservations; returns the actors whose they were. Bundles that were on it
+    /// are lost: their groups have to be reserved again ([`Placement::reserve_group`]).
     pub fn remove_node(&mut self, id: NodeId) -> Vec<ActorId> {
         let Some(place) = self.nodes.remove(&id) else {
             return Vec::new();
         };
-        for actor in &place.actors {
-            self.reservations.remove(actor);
+        self.index.remove(id);
+        if self.node_names.get(&place.name) == Some(&id) {
+            self.node_names.remove(&place.name);
+        }
+        for &actor in &place.actors {
+            self.unreserve(actor);
+        }
+        for (group, bundle) in place.bundles {
+            self.bundle_lost(group, bundle);
         }
         place.actors.into_iter().collect()
     }
@@ -103,6 +156,7 @@ impl Placement {
     pub fn set_draining(&mut self, id: NodeId, draining: bool) {
         if let Some(place) = self.nodes.get_mut(&id) {
             place.draining = draining;
+            self.reindex(id);
         }
     }
 
@@ -110,287 +164,187 @@ impl Placement {
     pub fn set_suspect(&mut self, id: NodeId, suspect: bool) {
         if let Some(place) = self.nodes.get_mut(&id) {
             place.suspect = suspect;
+            self.reindex(id);
         }
     }
 
-    /// Finds a node for the actor and reserves there what it demands: the node that is least
-    /// loaded afterwards (by its scarcest resource), the one with the lowest id among equals.
+    /// There is such an actor: others may want to be near it or apart from it, whether it has a place or not.
+    pub fn introduce(&mut self, actor: ActorId, name: Option<&str>) {
+        if let Some(name) = name {
+            self.actor_names.insert(name.to_owned(), actor);
+        }
+        self.known.insert(actor, name.map(str::to_owned));
+    }
+
+    /// The actor is dead for good; what it had reserved is given back.
+    pub fn forget(&mut self, actor: ActorId) {
+        self.release(actor);
+        if let Some(Some(name)) = self.known.remove(&actor)
+            && self.actor_names.get(&name) == Some(&actor)
+        {
+            self.actor_names.remove(&name);
+        }
+    }
+
+    /// Finds the best node for the actor and reserves there what it demands.
     ///
     /// # Errors
     /// When no node can take it now; the error says for every node why.
     pub fn reserve(&mut self, actor: ActorId, demand: &Demand) -> Result<Reservation, Unplaceable> {
-        if let Some((reservation, _)) = self.reservations.get(&actor) {
-            return Ok(reservation.clone());
-        }
-        let reservation = self.choose(demand)?;
-        if let Some(place) = self.nodes.get_mut(&reservation.node) {
-            place.take(actor, demand, &reservation.held);
-        }
-        self.reservations
-            .insert(actor, (reservation.clone(), demand.clone()));
-        Ok(reservation)
+        self.try_reserve(actor, demand)
+            .ok_or_else(|| self.explain(Some(actor), demand))
     }
 
-    /// What [`Placement::reserve`] would give now, without reserving it.
+    /// [`Placement::reserve`] without the words: where no node can take it, that is found at once.
+    pub fn try_reserve(&mut self, actor: ActorId, demand: &Demand) -> Option<Reservation> {
+        if let Some((reservation, _)) = self.reserved.get(&actor) {
+            return Some(reservation.clone());
+        }
+        let (reservation, given) = self.find(Some(actor), demand)?;
+        self.take(actor, demand, &reservation, &given);
+        Some(reservation)
+    }
+
+    /// Reserves again exactly what the actor had before the head's restart; false, and nothing is reserved, if
+    /// that is not there or not free. Of an actor in a placement group, after the group
+    /// ([`Placement::readopt_group`]).
+    pub fn readopt(&mut self, actor: ActorId, demand: &Demand, reservation: Reservation) -> bool {
+        let given = Given {
+            held: reservation.held.clone(),
+            gpus: reservation.gpus.clone(),
+        };
+        let room = match reservation.bundle {
+            None => self.nodes.get(&reservation.node).map(|place| &place.room),
+            Some((group, bundle)) => self.bundle_room(group, bundle, reservation.node),
+        };
+        let free = !self.reserved.contains_key(&actor)
+            && room.is_some_and(|room| room.has_free(demand, &given));
+        if free {
+            self.take(actor, demand, &reservation, &given);
+        }
+        free
+    }
+
+    /// What [`Placement::reserve`] would give the actor now, without reserving it.
     ///
     /// # Errors
     /// As for [`Placement::reserve`].
-    pub fn choose(&self, demand: &Demand) -> Result<Reservation, Unplaceable> {
-        let mut best: Option<(u64, Reservation)> = None;
-        let mut refused = Vec::new();
-        for (&node, place) in &self.nodes {
-            match place.fit(demand) {
-                Ok(held) => {
-                    let load = place.load_with(demand);
-                    if best.as_ref().is_none_or(|(least, _)| load < *least) {
-                        best = Some((load, Reservation { node, held }));
-                    }
-                }
-                Err(reason) => refused.push((place.name.clone(), reason)),
-            }
+    pub fn choose(&self, actor: ActorId, demand: &Demand) -> Result<Reservation, Unplaceable> {
+        match self.find(Some(actor), demand) {
+            Some((reservation, _)) => Ok(reservation),
+            None => Err(self.explain(Some(actor), demand)),
         }
-        best.map(|(_, reservation)| reservation)
-            .ok_or_else(|| Unplaceable {
-                infeasible: refused.iter().all(|(_, reason)| reason.is_forever()),
-                reasons: refused,
-            })
     }
 
     /// Gives back what the actor has reserved; false if that was nothing.
     pub fn release(&mut self, actor: ActorId) -> bool {
-        let Some((reservation, demand)) = self.reservations.remove(&actor) else {
+        let Some((reservation, demand)) = self.unreserve(actor) else {
             return false;
+        };
+        let given = Given {
+            held: reservation.held,
+            gpus: reservation.gpus,
         };
         if let Some(place) = self.nodes.get_mut(&reservation.node) {
-            place.give_back(actor, &demand, &reservation.held);
+            place.actors.remove(&actor);
+            if reservation.bundle.is_none() {
+                place.room.give_back(&demand, &given);
+            }
         }
-        true
-    }
-
-    /// Reserves again what an actor had reserved before the head's restart; false where its node is not there.
-    pub(super) fn readopt(
-        &mut self,
-        actor: ActorId,
-        demand: &Demand,
-        reservation: Reservation,
-    ) -> bool {
-        let Some(place) = self.nodes.get_mut(&reservation.node) else {
-            return false;
-        };
-        place.take(actor, demand, &reservation.held);
-        self.reservations
-            .insert(actor, (reservation, demand.clone()));
+        if let Some((group, bundle)) = reservation.bundle {
+            self.leave_bundle(group, bundle, actor, &demand, &given);
+        }
+        self.reindex(reservation.node);
         true
     }
 
     /// What the actor has reserved.
     pub fn reservation(&self, actor: ActorId) -> Option<&Reservation> {
-        self.reservations
+        self.reserved
             .get(&actor)
             .map(|(reservation, _)| reservation)
     }
 
     /// All reservations, by actor.
     pub fn reservations(&self) -> impl Iterator<Item = (ActorId, &Reservation)> {
-        self.reservations
+        self.reserved
             .iter()
             .map(|(&actor, (reservation, _))| (actor, reservation))
     }
 
-    /// What of a node is in use.
+    /// What of a node is in use: by actors, and by the bundles of placement groups.
     pub fn usage(&self, id: NodeId) -> Option<&Usage> {
-        self.nodes.get(&id).map(|place| &place.used)
+        self.nodes.get(&id).map(|place| &place.room.used)
     }
 
     /// A node's capacity.
     pub fn capacity(&self, id: NodeId) -> Option<&Capacity> {
         self.nodes.get(&id).map(|place| &place.capacity)
     }
-}
 
-impl Place {
-    /// The cores that the actor would hold here, or why it can't live here now.
-    fn fit(&self, demand: &Demand) -> Result<Vec<u32>, Reason> {
-        if self.draining {
-            return Err(Reason::Draining);
+    fn reindex(&mut self, id: NodeId) {
+        if let Some(place) = self.nodes.get(&id) {
+            self.index.update(id, place, place.open());
         }
-        let has = &self.capacity;
-        if !demand.actor_type.is_empty() && !has.actor_types.contains(&demand.actor_type) {
-            return Err(Reason::UnknownType {
-                actor_type: demand.actor_type.clone(),
-            });
-        }
-        if let Some(rule) = demand.labels.iter().find(|rule| !rule.admits(&has.labels)) {
-            return Err(Reason::Label {
-                wanted: rule.clone(),
-                found: has.labels.get(&rule.key).cloned(),
-            });
-        }
-        // What it could never hold is said before what it must wait for.
-        self.held_ever(demand.held_cores)?;
-        self.amounts(demand, |_, _| Milli::ZERO, 0)?;
-        if self.suspect {
-            return Err(Reason::Suspect);
-        }
-        self.amounts(
-            demand,
-            |place, key| place.used_amount(key),
-            self.used.memory,
-        )?;
-        self.held_now(demand.held_cores)
     }
 
-    /// Compares the amounts with the capacity less what `used` says.
-    fn amounts(
-        &self,
-        demand: &Demand,
-        used: impl Fn(&Place, Option<&str>) -> Milli,
-        memory_used: u64,
-    ) -> Result<(), Reason> {
-        let cpus = (demand.cpus, self.capacity.cpus, used(self, None));
-        if cpus.0.0 > cpus.1.0 - cpus.2.0 {
-            return Err(Reason::Cpus {
-                wanted: cpus.0,
-                total: cpus.1,
-                used: cpus.2,
-            });
-        }
-        if demand.memory > self.capacity.memory - memory_used {
-            let total = self.capacity.memory;
-            return Err(Reason::Memory {
-                wanted: demand.memory,
-                total,
-                used: memory_used,
-            });
-        }
-        for (name, &wanted) in &demand.custom {
-            let total = self.capacity.custom.get(name).copied().unwrap_or_default();
-            let used = used(self, Some(name));
-            if wanted.0 > total.0 - used.0 {
-                return Err(Reason::Custom {
-                    name: name.clone(),
-                    wanted,
-                    total,
-                    used,
-                });
+    fn take(&mut self, actor: ActorId, demand: &Demand, reservation: &Reservation, given: &Given) {
+        if let Some(place) = self.nodes.get_mut(&reservation.node) {
+            place.actors.insert(actor);
+            if reservation.bundle.is_none() {
+                place.room.take(Holder::Actor(actor), demand, given);
             }
         }
-        Ok(())
-    }
-
-    fn used_amount(&self, custom: Option<&str>) -> Milli {
-        match custom {
-            None => self.used.cpus,
-            Some(name) => self.used.custom.get(name).copied().unwrap_or_default(),
+        if let Some((group, bundle)) = reservation.bundle {
+            self.enter_bundle(group, bundle, actor, demand, given);
         }
-    }
-
-    fn held_ever(&self, wanted: u32) -> Result<(), Reason> {
-        let by_numa = by_numa(self.capacity.held.iter());
-        let most = by_numa.values().map(Vec::len).max().unwrap_or(0);
-        if (wanted as usize) <= most {
-            return Ok(());
-        }
-        let total = self.capacity.held.len() as u32;
-        Err(Reason::HeldCores {
-            wanted,
-            total,
-            in_one_numa: most as u32,
-            free: None,
-        })
-    }
-
-    /// Takes the NUMA node with the fewest free cores that fit, so that larger slots stay whole.
-    fn held_now(&self, wanted: u32) -> Result<Vec<u32>, Reason> {
-        if wanted == 0 {
-            return Ok(Vec::new());
-        }
-        let free = self
-            .capacity
-            .held
-            .iter()
-            .filter(|h| !self.used.held.contains_key(&h.core));
-        let by_numa = by_numa(free);
-        let fitting = by_numa
-            .values()
-            .filter(|cores| cores.len() >= wanted as usize);
-        match fitting.min_by_key(|cores| cores.len()) {
-            Some(cores) => Ok(cores[..wanted as usize].to_vec()),
-            None => {
-                let most = by_numa.values().map(Vec::len).max().unwrap_or(0) as u32;
-                let total = self.capacity.held.len() as u32;
-                Err(Reason::HeldCores {
-                    wanted,
-                    total,
-                    in_one_numa: total,
-                    free: Some(most),
-                })
+        self.reindex(reservation.node);
+        for to in must_be_apart_from(demand) {
+            match to {
+                AffinityTo::Actor(other) => {
+                    self.apart_from.entry(*other).or_default().insert(actor);
+                }
+                AffinityTo::Named(name) => {
+                    let named = self.apart_from_named.entry(name.clone());
+                    named.or_default().insert(actor);
+                }
+                AffinityTo::Node(_) => {}
             }
         }
+        let reserved = (reservation.clone(), demand.clone());
+        self.reserved.insert(actor, reserved);
     }
 
-    /// The largest share in use of any demanded resource, in millionths, were the actor here.
-    fn load_with(&self, demand: &Demand) -> u64 {
-        let share = |used: u64, total: u64| {
-            if total == 0 {
-                0
-            } else {
-                (u128::from(used) * 1_000_000 / u128::from(total)) as u64
-            }
-        };
-        let held = (
-            self.used.held.len() as u64 + u64::from(demand.held_cores),
-            self.capacity.held.len() as u64,
-        );
-        let mut load = share(self.used.cpus.0 + demand.cpus.0, self.capacity.cpus.0)
-            .max(share(
-                self.used.memory + demand.memory,
-                self.capacity.memory,
-            ))
-            .max(share(held.0, held.1));
-        for (name, total) in &self.capacity.custom {
-            let wanted = demand.custom.get(name).copied().unwrap_or_default();
-            load = load.max(share(self.used_amount(Some(name)).0 + wanted.0, total.0));
-        }
-        // Actors that ask for nothing spread too: the count decides between equal loads.
-        load.saturating_mul(1 << 20)
-            .saturating_add((self.actors.len() as u64).min((1 << 20) - 1))
-    }
-
-    fn take(&mut self, actor: ActorId, demand: &Demand, held: &[u32]) {
-        self.used.cpus.0 += demand.cpus.0;
-        self.used.memory += demand.memory;
-        for (name, amount) in demand.custom.iter().filter(|(_, amount)| amount.0 > 0) {
-            self.used.custom.entry(name.clone()).or_default().0 += amount.0;
-        }
-        self.used
-            .held
-            .extend(held.iter().map(|&core| (core, actor)));
-        self.actors.insert(actor);
-    }
-
-    fn give_back(&mut self, actor: ActorId, demand: &Demand, held: &[u32]) {
-        self.used.cpus.0 -= demand.cpus.0;
-        self.used.memory -= demand.memory;
-        for (name, amount) in &demand.custom {
-            if let Some(used) = self.used.custom.get_mut(name) {
-                used.0 -= amount.0;
+    fn unreserve(&mut self, actor: ActorId) -> Option<(Reservation, Demand)> {
+        let (reservation, demand) = self.reserved.remove(&actor)?;
+        for to in must_be_apart_from(&demand) {
+            match to {
+                AffinityTo::Actor(other) => remove_from(&mut self.apart_from, other, actor),
+                AffinityTo::Named(name) => remove_from(&mut self.apart_from_named, name, actor),
+                AffinityTo::Node(_) => {}
             }
         }
-        self.used.custom.retain(|_, used| used.0 > 0);
-        for core in held {
-            self.used.held.remove(core);
-        }
-        self.actors.remove(&actor);
+        Some((reservation, demand))
     }
 }
 
-fn by_numa<'a>(held: impl Iterator<Item = &'a HeldCore>) -> BTreeMap<u32, Vec<u32>> {
-    let mut by_numa: BTreeMap<u32, Vec<u32>> = BTreeMap::new();
-    for core in held {
-        by_numa.entry(core.numa).or_default().push(core.core);
+fn must_be_apart_from(demand: &Demand) -> impl Iterator<Item = &AffinityTo> {
+    let wishes = demand.affinity.iter();
+    let apart = wishes.filter(|wish| wish.required && wish.apart);
+    apart.map(|wish| &wish.to)
+}
+
+fn remove_from<K: Eq + std::hash::Hash>(
+    sets: &mut HashMap<K, BTreeSet<ActorId>>,
+    key: &K,
+    actor: ActorId,
+) {
+    if let Some(set) = sets.get_mut(key) {
+        set.remove(&actor);
+        if set.is_empty() {
+            sets.remove(key);
+        }
     }
-    by_numa
 }
 
 impl fmt::Display for Reservation {
@@ -398,6 +352,12 @@ impl fmt::Display for Reservation {
         write!(f, "{}", self.node)?;
         if !self.held.is_empty() {
             write!(f, ", holding cores {:?}", self.held)?;
+        }
+        if !self.gpus.is_empty() {
+            write!(f, ", with GPUs {:?}", self.gpus)?;
+        }
+        if let Some((group, bundle)) = self.bundle {
+            write!(f, ", in bundle {bundle} of placement group {group}")?;
         }
         Ok(())
     }

@@ -17,10 +17,11 @@ use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 
-use super::directory::ActorRecord;
-use super::ids::{ActorId, NodeId};
+use super::demand::Demand;
+use super::directory::{ActorRecord, GroupRecord};
+use super::ids::{ActorId, GroupId, NodeId};
 use super::membership::Hello;
-use super::placement::Reservation;
+use super::placement::{Reservation, Strategy};
 use super::supervision::Supervisor;
 
 /// A member, as it is written down.
@@ -52,6 +53,32 @@ pub struct ActorRow {
     pub place: Option<Reservation>,
 }
 
+/// A placement group, as it is written down: one that has not ended, or that has actors in it still.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct GroupRow {
+    /// How its bundles lie to each other.
+    pub strategy: Strategy,
+    /// What each of them reserves.
+    pub bundles: Vec<Demand>,
+    /// What each of them was given.
+    pub places: Vec<Option<Reservation>>,
+    /// What the head knows of it; `None` where it has ended.
+    pub live: Option<LiveGroup>,
+}
+
+/// A placement group that has not ended.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct LiveGroup {
+    /// What the head knows of it.
+    pub record: GroupRecord,
+    /// When something is due, on the head's clock.
+    pub timer: Option<Duration>,
+    /// Its place in the queue for places.
+    pub order: u64,
+    /// Whether it has been reserved once.
+    pub was_whole: bool,
+}
+
 /// What counts up.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Counters {
@@ -76,6 +103,8 @@ pub enum Change {
     Incarnations(String, Option<u32>),
     /// An actor that is not dead.
     Actor(ActorId, Option<Box<ActorRow>>),
+    /// A placement group.
+    Group(GroupId, Option<Box<GroupRow>>),
     /// The arguments of its spawn.
     Args(ActorId, Option<Vec<u8>>),
     /// A dead actor that is remembered, by the order of deaths.
@@ -93,6 +122,8 @@ pub struct Snapshot {
     pub incarnations: BTreeMap<String, u32>,
     /// The actors that are not dead.
     pub actors: BTreeMap<ActorId, ActorRow>,
+    /// The placement groups.
+    pub groups: BTreeMap<GroupId, GroupRow>,
     /// The arguments of their spawns.
     pub args: BTreeMap<ActorId, Vec<u8>>,
     /// The remembered dead, in the order of their deaths.
@@ -107,6 +138,7 @@ impl Snapshot {
             Change::Member(node, row) => set(&mut self.members, node, row),
             Change::Incarnations(name, count) => set(&mut self.incarnations, name, count),
             Change::Actor(actor, row) => set(&mut self.actors, actor, row.map(|row| *row)),
+            Change::Group(group, row) => set(&mut self.groups, group, row.map(|row| *row)),
             Change::Args(actor, args) => set(&mut self.args, actor, args),
             Change::Dead(number, record) => set(&mut self.dead, number, record),
         }

@@ -60,6 +60,11 @@ impl StateDir {
         self.root.join("head.redb")
     }
 
+    /// The folder with the logs of actors.
+    pub(crate) fn actor_logs(&self) -> PathBuf {
+        self.root.join("logs").join("actors")
+    }
+
     /// Makes the folder and its subfolders.
     pub(crate) fn create(&self) -> Result<()> {
         use std::os::unix::fs::DirBuilderExt as _;

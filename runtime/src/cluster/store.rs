@@ -13,7 +13,7 @@ use redb::{Database, ReadableDatabase as _, ReadableTable as _, TableDefinition}
 use serde::{Deserialize, Serialize, de::DeserializeOwned};
 
 use super::snapshot::{Change, Counters, Snapshot};
-use crate::ids::{ActorId, NodeId};
+use crate::ids::{ActorId, GroupId, NodeId};
 use crate::wire::{decode, encode};
 
 type Rows = TableDefinition<'static, u64, &'static [u8]>;
@@ -23,6 +23,7 @@ const META: Named = TableDefinition::new("meta");
 const INCARNATIONS: Named = TableDefinition::new("incarnations");
 const MEMBERS: Rows = TableDefinition::new("members");
 const ACTORS: Rows = TableDefinition::new("actors");
+const GROUPS: Rows = TableDefinition::new("groups");
 const ARGS: Rows = TableDefinition::new("args");
 const DEAD: Rows = TableDefinition::new("dead");
 
@@ -143,6 +144,7 @@ impl HeadStore {
                 let mut incarnations = write.open_table(INCARNATIONS).map_err(Fault::of)?;
                 let mut members = write.open_table(MEMBERS).map_err(Fault::of)?;
                 let mut actors = write.open_table(ACTORS).map_err(Fault::of)?;
+                let mut groups = write.open_table(GROUPS).map_err(Fault::of)?;
                 let mut args = write.open_table(ARGS).map_err(Fault::of)?;
                 let mut dead = write.open_table(DEAD).map_err(Fault::of)?;
                 for change in changes {
@@ -155,6 +157,7 @@ impl HeadStore {
                         }
                         Change::Member(node, member) => put(&mut members, node.0, row(member)?)?,
                         Change::Actor(actor, record) => put(&mut actors, actor.0, row(record)?)?,
+                        Change::Group(group, record) => put(&mut groups, group.0, row(record)?)?,
                         Change::Args(actor, bytes) => put(&mut args, actor.0, bytes.clone())?,
                         Change::Dead(number, record) => put(&mut dead, *number, row(record)?)?,
                     }
@@ -250,6 +253,12 @@ impl HeadStore {
             snapshot
                 .actors
                 .insert(ActorId(id), value("an actor", bytes)?);
+            Ok(())
+        })?;
+        each(&read, GROUPS, |id, bytes| {
+            snapshot
+                .groups
+                .insert(GroupId(id), value("a placement group", bytes)?);
             Ok(())
         })?;
         each(&read, ARGS, |id, bytes| {

@@ -3,10 +3,12 @@
 //! Invariants:
 //! - SV-1: an actor with `OnFailure{max}` is restarted at most `max` times in a row; only a
 //!   life of at least [`Backoff::reset_after`] makes the count begin again.
+//!   With a window ([`Terms::within`]) it is restarted at most `max` times in any stretch of that length instead.
 //! - SV-2: the wait before restart *n* (from 1) is `start * factor^(n-1)`, at most `cap`.
 //! - SV-3: what was stopped on purpose (`Stopped`, `OwnerGone`, `Unplaceable`) never restarts.
 //! - SV-4: the last death's cause is never hidden: giving up keeps it.
 
+use std::collections::VecDeque;
 use std::fmt;
 use std::time::Duration;
 
@@ -58,7 +60,22 @@ pub enum DeathCause {
     },
     /// Its node was lost or left (the node's name, and why).
     NodeLost(String),
-    /// Its worker process ended (exit status, signal, or out of memory).
+    /// Its worker process exited: code in it called `exit`.
+    Exited {
+        /// The exit status.
+        status: i32,
+    },
+    /// Its worker process was killed by a signal: a crash in native code, or somebody's `kill`.
+    Signal {
+        /// The signal's number.
+        signal: i32,
+    },
+    /// Its worker process was killed because it used more memory than it asked for.
+    OutOfMemory {
+        /// The limit, in bytes.
+        limit: u64,
+    },
+    /// Its process ended, and nobody saw how.
     ProcessDied(String),
     /// It could not be started: its arguments did not decode, its `restore` failed, ...
     StartFailed(String),
@@ -82,6 +99,9 @@ impl DeathCause {
             self,
             DeathCause::Panic(_)
                 | DeathCause::NodeLost(_)
+                | DeathCause::Exited { .. }
+                | DeathCause::Signal { .. }
+                | DeathCause::OutOfMemory { .. }
                 | DeathCause::ProcessDied(_)
                 | DeathCause::StartFailed(_)
         )
@@ -95,7 +115,26 @@ impl fmt::Display for DeathCause {
             DeathCause::Panic(message) => write!(f, "it panicked: {message}"),
             DeathCause::Stopped { by } => write!(f, "it was stopped by {by}"),
             DeathCause::NodeLost(why) => write!(f, "its node was lost: {why}"),
-            DeathCause::ProcessDied(how) => write!(f, "its worker process died: {how}"),
+            DeathCause::Exited { status } => {
+                write!(f, "its worker process exited with status {status}")
+            }
+            DeathCause::Signal { signal } => {
+                let name = nix::sys::signal::Signal::try_from(*signal);
+                let name = name.map_or("unknown", |s| s.as_str());
+                write!(
+                    f,
+                    "its worker process was killed by signal {signal} ({name})"
+                )
+            }
+            DeathCause::OutOfMemory { limit } => {
+                let mib = limit >> 20;
+                write!(
+                    f,
+                    "its worker process used more than the {mib} MiB of memory that it asked for; ask for more with \
+                     `.memory(bytes)`"
+                )
+            }
+            DeathCause::ProcessDied(how) => write!(f, "its process died: {how}"),
             DeathCause::StartFailed(why) => write!(f, "it could not be started: {why}"),
             DeathCause::OwnerGone => f.write_str("its owner is gone"),
             DeathCause::Unplaceable(why) => write!(f, "no node could take it: {why}"),
@@ -112,7 +151,7 @@ impl fmt::Display for DeathCause {
 }
 
 /// How long to wait before a restart.
-#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Backoff {
     /// Wait before the first restart.
     pub start: Duration,
@@ -144,6 +183,15 @@ impl Backoff {
     }
 }
 
+/// What an actor asks of its restarts, beside when.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Terms {
+    /// The stretch of time in which `OnFailure{max}` allows `max` restarts; `None` counts those in a row.
+    pub within: Option<Duration>,
+    /// The waits between restarts; the head's own if `None`.
+    pub backoff: Option<Backoff>,
+}
+
 /// What a [`Supervisor`] decides of an ended actor.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Fate {
@@ -163,7 +211,10 @@ pub enum Fate {
 pub struct Supervisor {
     policy: Restart,
     backoff: Backoff,
+    within: Option<Duration>,
     in_a_row: u32,
+    /// When it was restarted within the window: at most `max` times.
+    restarted: VecDeque<Duration>,
     alive_since: Option<Duration>,
 }
 
@@ -173,9 +224,18 @@ impl Supervisor {
         Supervisor {
             policy,
             backoff,
+            within: None,
             in_a_row: 0,
+            restarted: VecDeque::new(),
             alive_since: None,
         }
+    }
+
+    /// On these terms.
+    pub fn on(mut self, terms: Terms) -> Self {
+        self.within = terms.within;
+        self.backoff = terms.backoff.unwrap_or(self.backoff);
+        self
     }
 
     /// The actor came alive.
@@ -198,11 +258,15 @@ impl Supervisor {
         let again = match self.policy {
             Restart::Never => false,
             Restart::OnFailure { max } if max > 0 && cause.is_failure() => {
-                if self.in_a_row >= max {
+                let spent = self.spent(now);
+                if spent >= max {
                     return Fate::Dead(DeathCause::GaveUp {
-                        restarts: self.in_a_row,
+                        restarts: spent,
                         last: Box::new(cause),
                     });
+                }
+                if self.within.is_some() {
+                    self.restarted.push_back(now);
                 }
                 true
             }
@@ -218,5 +282,20 @@ impl Supervisor {
             at: now + self.backoff.wait(self.in_a_row),
             attempt: self.in_a_row,
         }
+    }
+
+    /// Restarts that count against the budget.
+    fn spent(&mut self, now: Duration) -> u32 {
+        let Some(within) = self.within else {
+            return self.in_a_row;
+        };
+        while self
+            .restarted
+            .front()
+            .is_some_and(|at| now.saturating_sub(*at) >= within)
+        {
+            self.restarted.pop_front();
+        }
+        self.restarted.len() as u32
     }
 }

@@ -22,6 +22,7 @@ mod slot;
 mod sweep;
 mod topology;
 
+pub(crate) use cgroup::MemoryLimit;
 pub use cgroup::{CgroupRoots, Enclosure};
 pub use cpulist::{format_cpus, parse_cpus};
 pub use doctor::{Finding, State, doctor, findings};

@@ -40,7 +40,10 @@ pub fn sweep_stale_in(roots: &CgroupRoots) -> Result<Swept, IsolateError> {
         }
     };
     // Children of evaluations: whatever still runs in them is an orphan under test.
-    for root in [&roots.v2, &roots.v1_freezer].into_iter().flatten() {
+    for root in [&roots.v2, &roots.v1_freezer, &roots.v1_memory]
+        .into_iter()
+        .flatten()
+    {
         for group in stale(root) {
             let _ = cgroup::write(&group.join("cgroup.kill"), "1");
             let _ = cgroup::write(&group.join("freezer.state"), "THAWED");

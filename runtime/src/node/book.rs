@@ -6,7 +6,7 @@
 
 use std::collections::BTreeMap;
 
-use crate::cluster::DeathCause;
+use crate::cluster::{DeathCause, LastWords};
 use crate::ids::ActorId;
 
 type Life = (ActorId, u32);
@@ -16,7 +16,7 @@ type Life = (ActorId, u32);
 pub(crate) struct Book {
     lives: BTreeMap<Life, Stage>,
     /// Bounded by the lives that the head has ordered here.
-    ended: BTreeMap<Life, DeathCause>,
+    ended: BTreeMap<Life, (DeathCause, LastWords)>,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -35,14 +35,14 @@ pub(crate) enum Order {
     /// It lives: say so again.
     Lives,
     /// It ended: say so again.
-    Ended(DeathCause),
+    Ended(Box<(DeathCause, LastWords)>),
 }
 
 impl Book {
     pub(crate) fn ordered(&mut self, actor: ActorId, incarnation: u32) -> Order {
         let life = (actor, incarnation);
-        if let Some(cause) = self.ended.get(&life) {
-            return Order::Ended(cause.clone());
+        if let Some(end) = self.ended.get(&life) {
+            return Order::Ended(Box::new(end.clone()));
         }
         match self.lives.get(&life) {
             Some(Stage::Starting) => Order::Wait,
@@ -60,9 +60,15 @@ impl Book {
         }
     }
 
-    pub(crate) fn ended(&mut self, actor: ActorId, incarnation: u32, cause: DeathCause) {
+    pub(crate) fn ended(
+        &mut self,
+        actor: ActorId,
+        incarnation: u32,
+        cause: DeathCause,
+        words: LastWords,
+    ) {
         if self.lives.remove(&(actor, incarnation)).is_some() {
-            self.ended.insert((actor, incarnation), cause);
+            self.ended.insert((actor, incarnation), (cause, words));
         }
     }
 
@@ -80,10 +86,12 @@ impl Book {
         self.lives.keys().copied().collect()
     }
 
-    pub(crate) fn unheard(&self) -> Vec<(ActorId, u32, DeathCause)> {
+    pub(crate) fn unheard(&self) -> Vec<(ActorId, u32, DeathCause, LastWords)> {
         self.ended
             .iter()
-            .map(|(&(actor, incarnation), cause)| (actor, incarnation, cause.clone()))
+            .map(|(&(actor, incarnation), (cause, words))| {
+                (actor, incarnation, cause.clone(), words.clone())
+            })
             .collect()
     }
 }
@@ -101,8 +109,11 @@ mod tests {
         assert_eq!(book.ordered(A, 1), Order::Wait);
         book.began(A, 1);
         assert_eq!(book.ordered(A, 1), Order::Lives);
-        book.ended(A, 1, DeathCause::Finished);
-        assert_eq!(book.ordered(A, 1), Order::Ended(DeathCause::Finished));
+        book.ended(A, 1, DeathCause::Finished, LastWords::default());
+        assert_eq!(
+            book.ordered(A, 1),
+            Order::Ended(Box::new((DeathCause::Finished, LastWords::default())))
+        );
         assert_eq!(book.ordered(A, 2), Order::Begin);
     }
 
@@ -110,8 +121,11 @@ mod tests {
     fn an_end_is_told_until_it_is_heard_nb2() {
         let mut book = Book::default();
         book.ordered(A, 3);
-        book.ended(A, 3, DeathCause::Finished);
-        assert_eq!(book.unheard(), [(A, 3, DeathCause::Finished)]);
+        book.ended(A, 3, DeathCause::Finished, LastWords::default());
+        assert_eq!(
+            book.unheard(),
+            [(A, 3, DeathCause::Finished, LastWords::default())]
+        );
         assert!(book.lives().is_empty());
         book.heard(A, 3);
         assert!(book.unheard().is_empty());

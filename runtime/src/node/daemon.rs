@@ -8,13 +8,15 @@ use tokio::sync::mpsc;
 
 use super::MachineFacts;
 use super::book::{Book, Order};
-use crate::actor::{ActorEnv, Exit, type_names};
+use super::worker::{Common, WorkerEvent, Workers};
+use crate::actor::{ActorEnv, Exit, Vitals, type_names};
 use crate::cluster::state_dir::StateDir;
-use crate::cluster::{ClusterConfig, DeathCause, Return, StartOrder, membership};
+use crate::cluster::{ClusterConfig, DeathCause, Gpu, LastWords, Return, StartOrder, membership};
 use crate::control::{FromHead, PeerRole, ToHead};
 use crate::error::{Error, Result};
 use crate::ids::ActorId;
 use crate::isolate::{HoldOptions, Slot};
+use crate::observe::LogStore;
 use crate::process::{Line, Process};
 use crate::wire::Identity;
 
@@ -47,8 +49,9 @@ pub(crate) async fn run(config: ClusterConfig, name: &str, head: SocketAddr) -> 
         boot: rand::random(),
         address: process.address,
         class: facts.class(),
-        capacity: config.capacity(node, &facts, type_names()),
+        capacity: config.capacity(node, &facts, &super::gpus::find(), type_names()),
     };
+    let gpus = hello.capacity.gpus.clone();
     let book = Arc::new(Mutex::new(Book::default()));
     let told = book.clone();
     let line = Line {
@@ -71,14 +74,30 @@ pub(crate) async fn run(config: ClusterConfig, name: &str, head: SocketAddr) -> 
     let mut terminate = signal(SignalKind::terminate()).map_err(Error::Thread)?;
     // Ctrl-C in a terminal reaches every process of the group: the driver's, not ours to act on.
     let _interrupt = signal(SignalKind::interrupt()).map_err(Error::Thread)?;
+    let (workers, mut ends) = Workers::new(Common {
+        config: config.origin.clone(),
+        node: name.to_owned(),
+        class: facts.class(),
+        head,
+        listen: SocketAddr::new(node.listen.ip(), 0),
+        has_gpus: !gpus.is_empty(),
+    });
+    let logs = StateDir::of(&config).actor_logs();
     let mut daemon = Daemon {
         name: name.to_owned(),
         process,
         shared,
         shield: node.shield,
+        gpus,
         facts,
         slots: HashMap::new(),
         book,
+        workers,
+        logs: LogStore::new(logs.clone()).map_err(|source| Error::Io {
+            path: logs,
+            source,
+            advice: "the cluster's state folder must be writable",
+        })?,
     };
     let mut ended = Ok(());
     loop {
@@ -87,7 +106,7 @@ pub(crate) async fn run(config: ClusterConfig, name: &str, head: SocketAddr) -> 
             order = orders.recv() => match order {
                 Some(FromHead::Start(order)) => daemon.start(*order).await,
                 Some(FromHead::Stop { actor, incarnation, force }) => {
-                    daemon.process.host.stop(actor, incarnation, force);
+                    daemon.stop(actor, incarnation, force);
                 }
                 Some(FromHead::Shutdown { why }) => {
                     tracing::info!(%why, "the cluster ends");
@@ -98,7 +117,7 @@ pub(crate) async fn run(config: ClusterConfig, name: &str, head: SocketAddr) -> 
                 }
                 Some(FromHead::Welcome { again: true, .. }) => daemon.tell_ends().await,
                 Some(FromHead::Welcome { again: false, .. }) => {
-                    if let Err(e) = daemon.fence(&mut exits).await {
+                    if let Err(e) = daemon.fence(&mut exits, &mut ends).await {
                         ended = Err(e);
                         break;
                     }
@@ -112,6 +131,7 @@ pub(crate) async fn run(config: ClusterConfig, name: &str, head: SocketAddr) -> 
                 }
             },
             Some(exit) = exits.recv() => daemon.exited(exit).await,
+            Some(event) = ends.recv() => daemon.worker(event).await,
             _ = terminate.recv() => {
                 tracing::info!("told to end (SIGTERM)");
                 let _ = daemon.process.head.say(ToHead::Leaving).await;
@@ -119,7 +139,7 @@ pub(crate) async fn run(config: ClusterConfig, name: &str, head: SocketAddr) -> 
             }
         }
     }
-    daemon.end(&mut exits).await;
+    daemon.end(&mut exits, &mut ends).await;
     ended
 }
 
@@ -128,9 +148,12 @@ struct Daemon {
     process: Arc<Process>,
     shared: Vec<u32>,
     shield: bool,
+    gpus: Vec<Gpu>,
     facts: MachineFacts,
     slots: HashMap<(ActorId, u32), Arc<Slot>>,
     book: Arc<Mutex<Book>>,
+    workers: Workers,
+    logs: LogStore,
 }
 
 impl Daemon {
@@ -149,29 +172,46 @@ impl Daemon {
         let (actor, incarnation) = (order.actor, order.incarnation);
         // Asked by itself, so that the lock is not held over an await.
         let known = self.book().ordered(actor, incarnation);
-        let started = match known {
-            Order::Begin => self
-                .bring_to_life(order)
-                .await
-                .map_err(DeathCause::StartFailed),
+        match known {
+            Order::Begin => {}
             Order::Wait => return,
-            Order::Lives => Ok(()),
-            Order::Ended(cause) => Err(cause),
-        };
-        let word = match started {
-            Ok(()) => {
-                self.book().began(actor, incarnation);
-                ToHead::Started { actor, incarnation }
+            Order::Lives => {
+                let worker = self.workers.get(actor, incarnation).flatten();
+                return self
+                    .say(ToHead::Started {
+                        actor,
+                        incarnation,
+                        worker,
+                    })
+                    .await;
             }
-            Err(cause) => {
-                self.slots.remove(&(actor, incarnation));
-                tracing::warn!(%actor, %cause, "an actor does not start");
-                self.book().ended(actor, incarnation, cause.clone());
-                ToHead::Exited {
+            Order::Ended(end) => {
+                let (cause, words) = *end;
+                return self
+                    .say(ToHead::Exited {
+                        actor,
+                        incarnation,
+                        cause,
+                        words,
+                    })
+                    .await;
+            }
+        }
+        let word = match self.bring_to_life(order).await {
+            // A worker tells later that its actor lives.
+            Ok(Born::Worker) => return,
+            Ok(Born::Here) => {
+                self.book().began(actor, incarnation);
+                ToHead::Started {
                     actor,
                     incarnation,
-                    cause,
+                    worker: None,
                 }
+            }
+            Err(why) => {
+                let cause = DeathCause::StartFailed(why);
+                tracing::warn!(%actor, %cause, "an actor does not start");
+                self.over(actor, incarnation, cause, Vec::new())
             }
         };
         self.say(word).await;
@@ -180,11 +220,12 @@ impl Daemon {
     /// This node has joined again: what it said meanwhile may not have been heard.
     async fn tell_ends(&self) {
         let unheard = self.book().unheard();
-        for (actor, incarnation, cause) in unheard {
+        for (actor, incarnation, cause, words) in unheard {
             self.say(ToHead::Exited {
                 actor,
                 incarnation,
                 cause,
+                words,
             })
             .await;
         }
@@ -195,9 +236,13 @@ impl Daemon {
     ///
     /// # Errors
     /// Where an actor is still at work after [`END_WITHIN`]: only the end of the process ends that.
-    async fn fence(&mut self, exits: &mut mpsc::UnboundedReceiver<Exit>) -> Result<()> {
+    async fn fence(
+        &mut self,
+        exits: &mut mpsc::UnboundedReceiver<Exit>,
+        ends: &mut mpsc::Receiver<WorkerEvent>,
+    ) -> Result<()> {
         tracing::warn!("this node was given up while it was cut off: all that it runs ends");
-        let left = self.end_all(exits, true).await;
+        let left = self.end_all(exits, ends, true).await;
         self.slots.clear();
         self.book().clear();
         if left > 0 {
@@ -208,7 +253,70 @@ impl Daemon {
         Ok(())
     }
 
-    async fn bring_to_life(&mut self, order: StartOrder) -> Result<(), String> {
+    fn stop(&self, actor: ActorId, incarnation: u32, force: bool) {
+        if !self.workers.stop(actor, incarnation, force) {
+            self.process.host.stop(actor, incarnation, force);
+        }
+    }
+
+    async fn worker(&mut self, event: WorkerEvent) {
+        let word = match event {
+            WorkerEvent::Started {
+                actor,
+                incarnation,
+                address,
+            } => {
+                self.workers.started(actor, incarnation, address);
+                self.book().began(actor, incarnation);
+                ToHead::Started {
+                    actor,
+                    incarnation,
+                    worker: Some(address),
+                }
+            }
+            WorkerEvent::Ended {
+                actor,
+                incarnation,
+                cause,
+                handling,
+            } => {
+                self.workers.forget(actor, incarnation);
+                self.over(actor, incarnation, cause, handling)
+            }
+        };
+        self.say(word).await;
+    }
+
+    /// A life has ended: gives back what it had, and the words that tell of it.
+    fn over(
+        &mut self,
+        actor: ActorId,
+        incarnation: u32,
+        cause: DeathCause,
+        handling: Vec<String>,
+    ) -> ToHead {
+        self.slots.remove(&(actor, incarnation));
+        let words = LastWords {
+            node: Some(self.name.clone()),
+            handling,
+            log: self.logs.end(actor, incarnation),
+        };
+        let words = words.bounded();
+        self.book()
+            .ended(actor, incarnation, cause.clone(), words.clone());
+        ToHead::Exited {
+            actor,
+            incarnation,
+            cause,
+            words,
+        }
+    }
+
+    async fn bring_to_life(&mut self, order: StartOrder) -> Result<Born, String> {
+        let missing = |index: &&u32| !self.gpus.iter().any(|gpu| gpu.index == **index);
+        if let Some(index) = order.gpus.iter().find(missing) {
+            return Err(format!("this node has no GPU {index}"));
+        }
         let slot = if order.held.is_empty() {
             None
         } else {
@@ -232,19 +340,28 @@ impl Daemon {
             actor_type = %order.actor_type,
             life = order.incarnation,
             held = ?order.held,
+            process = order.process,
+            gpus = ?order.gpus,
             "starting an actor"
         );
+        let log = self.logs.begin(order.actor, order.incarnation);
+        if order.process {
+            self.workers.start(order, slot, log)?;
+            return Ok(Born::Worker);
+        }
         let env = ActorEnv {
             actor: order.actor,
             incarnation: order.incarnation,
             node: self.name.clone(),
             class: self.facts.class(),
+            gpus: order.gpus.clone(),
             slot,
         };
-        self.process
-            .host
-            .start(env, &order.actor_type, &order.args)
-            .await
+        let vitals = Vitals::here();
+        let host = &self.process.host;
+        host.start(env, &order.actor_type, &order.args, vitals, Some(log))
+            .await?;
+        Ok(Born::Here)
     }
 
     async fn exited(&mut self, exit: Exit) {
@@ -253,28 +370,36 @@ impl Daemon {
             None => DeathCause::Finished,
         };
         self.process.host.forget(&exit);
-        self.slots.remove(&(exit.actor, exit.incarnation));
-        self.book()
-            .ended(exit.actor, exit.incarnation, cause.clone());
-        self.say(ToHead::Exited {
-            actor: exit.actor,
-            incarnation: exit.incarnation,
-            cause,
-        })
-        .await;
+        let handling = exit.in_hand.iter().map(|m| (*m).to_owned()).collect();
+        let word = self.over(exit.actor, exit.incarnation, cause, handling);
+        self.say(word).await;
     }
 
     /// Ends every actor; returns how many are still at work after [`END_WITHIN`].
-    async fn end_all(&mut self, exits: &mut mpsc::UnboundedReceiver<Exit>, force: bool) -> usize {
-        let mut left = self.process.host.stop_all(force);
+    async fn end_all(
+        &mut self,
+        exits: &mut mpsc::UnboundedReceiver<Exit>,
+        ends: &mut mpsc::Receiver<WorkerEvent>,
+        force: bool,
+    ) -> usize {
+        let mut left = self.process.host.stop_all(force) + self.workers.stop_all();
         let all = async {
             while left > 0 {
-                let Some(exit) = exits.recv().await else {
-                    return;
-                };
-                self.process.host.forget(&exit);
-                self.slots.remove(&(exit.actor, exit.incarnation));
-                left -= 1;
+                tokio::select! {
+                    Some(exit) = exits.recv() => {
+                        self.process.host.forget(&exit);
+                        self.slots.remove(&(exit.actor, exit.incarnation));
+                        left -= 1;
+                    }
+                    Some(event) = ends.recv() => {
+                        if let WorkerEvent::Ended { actor, incarnation, .. } = event {
+                            self.workers.forget(actor, incarnation);
+                            self.slots.remove(&(actor, incarnation));
+                            left -= 1;
+                        }
+                    }
+                    else => return,
+                }
             }
         };
         let _ = tokio::time::timeout(END_WITHIN, all).await;
@@ -282,8 +407,12 @@ impl Daemon {
     }
 
     /// Ends every actor, then gives the held cores back.
-    async fn end(mut self, exits: &mut mpsc::UnboundedReceiver<Exit>) {
-        let left = self.end_all(exits, false).await;
+    async fn end(
+        mut self,
+        exits: &mut mpsc::UnboundedReceiver<Exit>,
+        ends: &mut mpsc::Receiver<WorkerEvent>,
+    ) {
+        let left = self.end_all(exits, ends, false).await;
         if left > 0 {
             tracing::warn!("{left} actors were still at work when their node ended");
         }
@@ -291,6 +420,14 @@ impl Daemon {
         self.slots.clear();
         self.process.endpoint.close("the node ends").await;
     }
+}
+
+/// Where an actor was brought to life.
+enum Born {
+    /// In this process, where it lives by now.
+    Here,
+    /// In a worker process, which is on its way.
+    Worker,
 }
 
 // Less than the launcher waits for the process.

@@ -2,8 +2,11 @@
 
 mod book;
 mod daemon;
+pub mod gpus;
 pub mod resources;
+mod worker;
 
 pub use resources::{MachineFacts, discover};
 
 pub(crate) use daemon::run;
+pub(crate) use worker::run_inside as run_worker;

@@ -2,7 +2,12 @@
 
 mod logs;
 mod status;
+mod why;
 
-pub use status::{ActorStatus, NodeStatus, Status};
+pub use logs::{ActorLines, LogLine};
+pub use status::{ActorStatus, GroupStatus, NodeStatus, Status};
+pub use why::{NodeWhy, Why};
 
-pub(crate) use logs::to_stderr as log_to_stderr;
+pub(crate) use logs::{
+    ActorLog, LogStore, actor_lines, note, tag_thread, to_stderr as log_to_stderr,
+};

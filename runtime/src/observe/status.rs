@@ -1,12 +1,13 @@
 //! The cluster at one moment, as `corehold status` shows it.
 
+use std::collections::HashMap;
 use std::fmt;
 use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 
-use crate::cluster::HeadState;
 use crate::cluster::membership::Health;
+use crate::cluster::{ActorRecord, ActorState, Demand, HeadState};
 
 /// A cluster at one moment.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -17,6 +18,8 @@ pub struct Status {
     pub up_s: f64,
     /// Its nodes, by name.
     pub nodes: Vec<NodeStatus>,
+    /// Its placement groups.
+    pub groups: Vec<GroupStatus>,
     /// Its actors that are not dead, and the last dead ones.
     pub actors: Vec<ActorStatus>,
 }
@@ -40,8 +43,23 @@ pub struct NodeStatus {
     pub cpus: (String, String),
     /// Bytes of memory in use and in all.
     pub memory: (u64, u64),
-    /// Cores that can be held, and the actor that holds each.
+    /// Cores that can be held, and the actor or bundle that holds each.
     pub held: Vec<(u32, Option<String>)>,
+    /// GPUs in use and in all, as decimal numbers.
+    pub gpus: (String, String),
+    /// Custom resources: name, in use, in all.
+    pub resources: Vec<(String, String, String)>,
+}
+
+/// A placement group at one moment.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct GroupStatus {
+    /// Its id.
+    pub id: String,
+    /// Each bundle: what it reserves, and its node if it has one.
+    pub bundles: Vec<(String, Option<String>)>,
+    /// How it stands, and why it waits if it does.
+    pub state: String,
 }
 
 /// An actor at one moment.
@@ -65,13 +83,7 @@ pub struct ActorStatus {
 
 impl Status {
     pub(crate) fn of(cluster: &str, state: &HeadState, now: Duration) -> Self {
-        let name_of = |node| {
-            state
-                .membership()
-                .get(node)
-                .map(|m| m.hello.name.clone())
-                .unwrap_or_else(|| node.to_string())
-        };
+        let name_of = |node| state.node_name(node);
         let nodes = state.membership().members().map(|member| {
             let usage = state.usage(member.id);
             let (capacity, used) =
@@ -98,11 +110,36 @@ impl Status {
                     .iter()
                     .map(|h| (h.core, used.held.get(&h.core).map(ToString::to_string)))
                     .collect(),
+                gpus: (
+                    used.gpus_total().to_string(),
+                    capacity.gpus.len().to_string(),
+                ),
+                resources: capacity
+                    .custom
+                    .iter()
+                    .map(|(name, total)| {
+                        let used = used.custom.get(name).copied().unwrap_or_default();
+                        (name.clone(), used.to_string(), total.to_string())
+                    })
+                    .collect(),
             }
         });
         let mut nodes: Vec<_> = nodes.collect();
         nodes.sort_by(|a, b| a.name.cmp(&b.name));
         let directory = state.directory();
+        let groups = directory.groups().map(|record| {
+            let bundles = record.request.bundles.iter();
+            let places = state.placement().group_nodes(record.request.group);
+            GroupStatus {
+                id: record.request.group.to_string(),
+                bundles: bundles
+                    .zip(places)
+                    .map(|(bundle, node)| (bundle.to_string(), node.map(name_of)))
+                    .collect(),
+                state: record.state.to_string(),
+            }
+        });
+        let mut reasons = Reasons::default();
         let actors = directory
             .actors()
             .chain(directory.dead())
@@ -113,6 +150,9 @@ impl Status {
                 node: record.state.node().map(name_of),
                 incarnation: record.incarnation,
                 state: match record.state.node() {
+                    None if matches!(record.state, ActorState::Pending { .. }) => {
+                        reasons.of(state, record)
+                    }
                     Some(_) if !record.state.is_dead() => {
                         let text = record.state.to_string();
                         text.split(" on ").next().unwrap_or(&text).to_owned()
@@ -125,6 +165,7 @@ impl Status {
             cluster: cluster.to_owned(),
             up_s: now.as_secs_f64(),
             nodes,
+            groups: groups.collect(),
             actors: actors.collect(),
         }
     }
@@ -152,6 +193,7 @@ impl fmt::Display for Status {
                 format!("{}/{}", n.cpus.0, n.cpus.1),
                 format!("{:.1}/{:.1} GiB", gib(n.memory.0), gib(n.memory.1)),
                 held.collect::<Vec<_>>().join(" "),
+                others(n),
                 format!("{} (life {})", n.address, n.incarnation),
             ]
         });
@@ -162,9 +204,24 @@ impl fmt::Display for Status {
             "cpus",
             "memory",
             "cores to hold",
+            "other",
             "address",
         ];
         table(f, &head, rows.collect())?;
+        if !self.groups.is_empty() {
+            writeln!(f)?;
+            let rows = self.groups.iter().map(|group| {
+                let bundles = group.bundles.iter();
+                let bundles = bundles.map(|(what, node)| {
+                    let node = node.as_deref().unwrap_or("-");
+                    format!("{node} ({what})")
+                });
+                let bundles = bundles.collect::<Vec<_>>().join(" ");
+                vec![group.id.clone(), group.state.clone(), bundles]
+            });
+            let head = ["placement group", "state", "bundles"];
+            table(f, &head, rows.collect())?;
+        }
         if self.actors.is_empty() {
             return Ok(());
         }
@@ -184,6 +241,37 @@ impl fmt::Display for Status {
             rows.collect(),
         )
     }
+}
+
+/// Why actors wait, as it is now; many that wait ask for the same.
+#[derive(Default)]
+struct Reasons<'a>(HashMap<&'a Demand, String>);
+
+impl<'a> Reasons<'a> {
+    fn of(&mut self, state: &HeadState, record: &'a ActorRecord) -> String {
+        let (actor, demand) = (record.spawn.actor, &record.spawn.demand);
+        let why = || {
+            format!(
+                "pending: {}",
+                state.placement().explain(Some(actor), demand)
+            )
+        };
+        if state.placement().treats_alike(actor, demand) {
+            self.0.entry(demand).or_insert_with(why).clone()
+        } else {
+            why()
+        }
+    }
+}
+
+/// GPUs and custom resources of a node, where it has any.
+fn others(node: &NodeStatus) -> String {
+    let gpus = Some(("gpus", &node.gpus.0, &node.gpus.1)).filter(|(.., all)| *all != "0");
+    let custom = node.resources.iter();
+    let custom = custom.map(|(name, used, all)| (name.as_str(), used, all));
+    let all = gpus.into_iter().chain(custom);
+    let all = all.map(|(name, used, all)| format!("{name} {used}/{all}"));
+    all.collect::<Vec<_>>().join(" ")
 }
 
 fn gib(bytes: u64) -> f64 {

@@ -217,6 +217,10 @@ async fn listen(
                     .endpoint
                     .disconnect(address, &format!("node {name} is lost: {why}"));
             }
+            FromHead::WorkerGone { address, why } => {
+                process.head.forget_address(address);
+                process.endpoint.disconnect(address, &why);
+            }
             order => {
                 let over = matches!(order, FromHead::Shutdown { .. });
                 if orders.send(order).await.is_err() || over {

@@ -51,6 +51,21 @@ pub fn encode<T: Serialize + ?Sized>(value: &T) -> Result<Vec<u8>, CodecError> {
     })
 }
 
+/// [`encode`], at the end of `bytes`.
+///
+/// # Errors
+/// As there; what was written until then stays.
+pub(super) fn encode_onto<T: Serialize + ?Sized>(
+    value: &T,
+    bytes: &mut Vec<u8>,
+) -> Result<(), CodecError> {
+    let written = bincode::serde::encode_into_std_write(value, bytes, CONFIG);
+    written.map(|_| ()).map_err(|source| CodecError::Encode {
+        type_name: std::any::type_name::<T>(),
+        source,
+    })
+}
+
 /// Reads a value that takes all of `bytes`.
 ///
 /// # Errors

@@ -44,6 +44,9 @@ pub enum WireError {
     /// The stream or its connection ended.
     #[error("connection closed: {0}")]
     Closed(String),
+    /// The peer ended the connection on purpose.
+    #[error("the peer ended the connection: {0}")]
+    Ended(String),
     /// A frame that is longer than any may be.
     #[error(
         "a frame of {len} bytes is over the limit of {} bytes; put large values as objects",

@@ -2,15 +2,19 @@
 
 use std::time::Duration;
 
+use bytes::{Buf as _, BytesMut};
 use quinn::{RecvStream, SendStream};
 
-use super::{WireError, decode, encode};
+use super::codec::encode_onto;
+use super::{WireError, decode};
 
 /// The longest frame, in bytes (64 MiB). What is larger is an object, not a frame.
 pub const MAX_FRAME: usize = 64 << 20;
 
 // Frames that are ready leave together; none waits for more.
 const FLUSH_AT: usize = 64 << 10;
+// A frame's length comes before it, as a little-endian u32.
+const PREFIX: usize = 4;
 // A length prefix is a claim, not a fact: memory is given as bytes arrive.
 const GROW_BY: usize = 256 << 10;
 
@@ -34,13 +38,16 @@ impl FrameWriter {
     /// # Errors
     /// [`WireError::TooLong`] for a value of more than [`MAX_FRAME`] bytes: put it as an object.
     pub fn push<T: serde::Serialize>(&mut self, value: &T) -> Result<bool, WireError> {
-        let bytes = encode(value)?;
-        if bytes.len() > MAX_FRAME {
-            return Err(WireError::TooLong { len: bytes.len() });
+        let start = self.buffer.len();
+        self.buffer.extend_from_slice(&[0; PREFIX]);
+        let written = encode_onto(value, &mut self.buffer);
+        let len = self.buffer.len() - start - PREFIX;
+        if written.is_err() || len > MAX_FRAME {
+            self.buffer.truncate(start);
+            written?;
+            return Err(WireError::TooLong { len });
         }
-        self.buffer
-            .extend_from_slice(&(bytes.len() as u32).to_le_bytes());
-        self.buffer.extend_from_slice(&bytes);
+        self.buffer[start..start + PREFIX].copy_from_slice(&(len as u32).to_le_bytes());
         Ok(self.buffer.len() >= FLUSH_AT)
     }
 
@@ -100,8 +107,8 @@ impl FrameWriter {
         let _ = self.stream.finish();
     }
 
-    /// Ends the stream at once: what has not been sent is not.
-    pub fn abort(&mut self) {
+    /// Gives the stream up: the peer sees that it was broken off, not that it ended.
+    pub fn abandon(&mut self) {
         // An error means that it has ended already.
         let _ = self.stream.reset(0u32.into());
     }
@@ -115,31 +122,49 @@ impl FrameWriter {
 /// Reads frames from a stream. Not cancel safe: own it in one task.
 pub struct FrameReader {
     stream: RecvStream,
+    /// What has come and is not read yet: often many small frames at once.
+    buffer: BytesMut,
 }
 
 impl FrameReader {
     /// A reader of `stream`.
     pub fn new(stream: RecvStream) -> Self {
-        Self { stream }
+        Self {
+            stream,
+            buffer: BytesMut::new(),
+        }
     }
 
     /// The next frame; `None` when the peer has finished.
     ///
     /// # Errors
     /// [`WireError::TooLong`] for a frame over [`MAX_FRAME`], [`WireError::Codec`] for bytes
-    /// that are not a `T`, [`WireError::Closed`] when the connection is gone.
+    /// that are not a `T`, [`WireError::Closed`] when the connection is gone, [`WireError::Ended`] when the peer
+    /// has ended it.
     pub async fn recv<T: serde::de::DeserializeOwned>(&mut self) -> Result<Option<T>, WireError> {
-        let mut prefix = [0u8; 4];
-        match self.stream.read_exact(&mut prefix).await {
-            Ok(()) => {}
-            Err(quinn::ReadExactError::FinishedEarly(0)) => return Ok(None),
-            Err(e) => return Err(WireError::closed(e)),
+        loop {
+            if let Some(prefix) = self.buffer.first_chunk::<PREFIX>() {
+                let len = u32::from_le_bytes(*prefix) as usize;
+                if len > MAX_FRAME {
+                    return Err(WireError::TooLong { len });
+                }
+                if let Some(frame) = self.buffer.get(PREFIX..PREFIX + len) {
+                    let value = decode(frame)?;
+                    self.buffer.advance(PREFIX + len);
+                    if self.buffer.is_empty() && self.buffer.capacity() > 4 * GROW_BY {
+                        // A burst must not keep its memory for the life of the lane.
+                        self.buffer = BytesMut::new();
+                    }
+                    return Ok(Some(value));
+                }
+            }
+            let chunk = self.stream.read_chunk(GROW_BY, true).await;
+            match chunk.map_err(|e| read_error(e.into()))? {
+                Some(chunk) => self.buffer.extend_from_slice(&chunk.bytes),
+                None if self.buffer.is_empty() => return Ok(None),
+                None => return Err(WireError::Closed("the stream ended within a frame".into())),
+            }
         }
-        let len = u32::from_le_bytes(prefix) as usize;
-        if len > MAX_FRAME {
-            return Err(WireError::TooLong { len });
-        }
-        Ok(Some(decode(&self.recv_raw(len).await?)?))
     }
 
     /// Exactly `len` bytes that belong to no frame.
@@ -148,14 +173,26 @@ impl FrameReader {
     /// [`WireError::Closed`] when fewer came.
     pub async fn recv_raw(&mut self, len: usize) -> Result<Vec<u8>, WireError> {
         let mut bytes = Vec::with_capacity(len.min(GROW_BY));
+        let ready = self.buffer.split_to(len.min(self.buffer.len()));
+        bytes.extend_from_slice(&ready);
         while bytes.len() < len {
             let start = bytes.len();
             bytes.resize(len.min(start + GROW_BY), 0);
             self.stream
                 .read_exact(&mut bytes[start..])
                 .await
-                .map_err(WireError::closed)?;
+                .map_err(read_error)?;
         }
         Ok(bytes)
+    }
+}
+
+fn read_error(e: quinn::ReadExactError) -> WireError {
+    use quinn::{ConnectionError, ReadError, ReadExactError};
+    match e {
+        ReadExactError::ReadError(ReadError::ConnectionLost(
+            ConnectionError::ApplicationClosed(close),
+        )) => WireError::Ended(String::from_utf8_lossy(&close.reason).into_owned()),
+        other => WireError::closed(other),
     }
 }

@@ -7,6 +7,7 @@ mod codec;
 mod endpoint;
 mod frame;
 mod identity;
+pub mod session;
 
 pub use codec::{CodecError, decode, encode};
 pub use endpoint::{Accepted, Connection, Endpoint, Handshake, Incoming, WireError};
@@ -15,7 +16,7 @@ pub use identity::{Identity, IdentityError};
 
 use serde::{Deserialize, Serialize};
 
-use crate::ids::{ActorId, ObjectId};
+use crate::ids::ObjectId;
 
 /// The first frame of every stream: what it is for.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -23,10 +24,7 @@ pub enum Opening {
     /// A process introduces itself to the head; control messages follow, both ways.
     Control(Box<Hello>),
     /// Calls of one caller process to one actor; replies come back on the same stream.
-    Lane {
-        /// The actor that is called.
-        actor: ActorId,
-    },
+    Lane(crate::actor::LaneOpening),
     /// Asks for the bytes of one object.
     Object(ObjectId),
 }

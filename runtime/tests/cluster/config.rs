@@ -1,7 +1,7 @@
 use std::path::Path;
 
 use corehold::cluster::config::Host;
-use corehold::cluster::{ClusterConfig, HeldCore, Milli};
+use corehold::cluster::{ClusterConfig, Gpu, HeldCore, Milli};
 use corehold::node::MachineFacts;
 use corehold::node::resources::Core;
 
@@ -46,7 +46,7 @@ fn the_default_file_is_good_and_means_what_it_says() {
     assert_eq!(config.state, path.parent().unwrap().join(".corehold"));
     let bench = config.node("bench").unwrap();
     assert!(bench.shield && bench.host == Host::Local);
-    let capacity = config.capacity(bench, &facts, ["Verifier".to_owned()]);
+    let capacity = config.capacity(bench, &facts, &[], ["Verifier".to_owned()]);
     assert_eq!(capacity.cpus, Milli::whole(1));
     assert_eq!(capacity.memory, 4500); // half of nine tenths
     assert_eq!(capacity.held, [HeldCore { core: 1, numa: 0 }]);
@@ -55,6 +55,40 @@ fn the_default_file_is_good_and_means_what_it_says() {
     assert_eq!(
         (pool.min, pool.max, pool.target_queue, pool.idle),
         (1, 1, 4, s(60))
+    );
+}
+
+#[test]
+fn a_gpu_belongs_to_one_node_of_its_host() {
+    let found: Vec<Gpu> = (0..4)
+        .map(|index| Gpu {
+            index,
+            model: "H".to_owned(),
+            memory: 1 << 30,
+        })
+        .collect();
+    let text = "[[node]]\nname = \"a\"\ngpus = [1, 9]\n[[node]]\nname = \"b\"\n[[node]]\nname = \"c\"\n\
+                [[node]]\nname = \"d\"\nhost = \"ssh:far\"";
+    let config = ClusterConfig::parse(text, "x.toml").unwrap();
+    let of = |name: &str, found: &[Gpu]| -> Vec<(u32, u64)> {
+        let gpus = config.gpus(config.node(name).unwrap(), found);
+        gpus.into_iter()
+            .map(|gpu| (gpu.index, gpu.memory >> 30))
+            .collect()
+    };
+    // Named: found or not. Not named: what is left, to the first of its host.
+    assert_eq!(of("a", &found), [(1, 1), (9, 0)]);
+    assert_eq!(of("b", &found), [(0, 1), (2, 1), (3, 1)]);
+    assert_eq!(of("c", &found), []);
+    assert_eq!(of("d", &found).len(), 4);
+    assert_eq!(of("b", &[]), []);
+    // This machine's: whatever there is, it is no error.
+    let here = corehold::node::gpus::find();
+    println!("GPUs found here: {here:?}");
+    assert!(
+        here.iter()
+            .enumerate()
+            .all(|(i, gpu)| gpu.index as usize >= i && gpu.memory > 0)
     );
 }
 
@@ -88,7 +122,7 @@ fn everything_can_be_said() {
     });
     config.validate(&facts).unwrap();
     assert_eq!(config.shared_cores(a, &facts), [2, 3, 6, 7]);
-    let held = config.capacity(a, &facts, []).held;
+    let held = config.capacity(a, &facts, &[], []).held;
     assert_eq!(
         held,
         [HeldCore { core: 1, numa: 0 }, HeldCore { core: 5, numa: 1 }]
@@ -112,7 +146,7 @@ fn every_mistake_gets_a_place_and_a_way_out() {
         (
             format!("{node}labls = {{ role = \"x\" }}"),
             "3:1: unknown key `labls` in [[node]]; did you mean `labels`? (known here: name, host, labels, \
-          cores, held, shield, memory, resources, listen)",
+          cores, held, shield, memory, gpus, resources, listen)",
         ),
         (
             format!("[clutser]\n{node}"),
@@ -124,7 +158,7 @@ fn every_mistake_gets_a_place_and_a_way_out() {
         ),
         (
             format!("{node}cores = 1"),
-            "3:9: `cores` must be a list of core numbers, such as [0, 1], not a whole number",
+            "3:9: `cores` must be a list of numbers, such as [0, 1], not a whole number",
         ),
         (
             format!("{node}cores = [0, \"1\"]"),
@@ -160,7 +194,11 @@ fn every_mistake_gets_a_place_and_a_way_out() {
         ),
         (
             format!("{node}held = [0, 0]"),
-            "3:12: core 0 stands twice in `held`; write it once",
+            "3:12: 0 stands twice in `held`; write it once",
+        ),
+        (
+            format!("{node}gpus = [0]\n[[node]]\nname = \"b\"\ngpus = [1, 0]"),
+            "3:9: node `a` has GPU 0, which node `b` of the same host has too; a GPU belongs to one node",
         ),
         (
             format!("{node}held = [7]"),

@@ -2,6 +2,8 @@
 //! the modules' docs number.
 
 mod config;
+mod deaths;
+mod groups;
 mod head;
 mod head_restart;
 mod membership;
@@ -14,7 +16,7 @@ mod supervision;
 use std::time::Duration;
 
 use corehold::cluster::{
-    ActorId, Capacity, Demand, HeldCore, Hello, Milli, Owner, Restart, SpawnRequest,
+    ActorId, Capacity, Demand, HeldCore, Hello, Milli, Owner, Restart, SpawnRequest, Terms,
 };
 
 fn ms(n: u64) -> Duration {
@@ -52,9 +54,11 @@ fn wish(actor: u64) -> SpawnRequest {
         actor: ActorId(actor),
         name: None,
         owner: Owner::Detached,
+        owner_life: 0,
         demand: Demand::of("A"),
         args: vec![1, 2, 3],
         restart: Restart::Never,
+        terms: Terms::default(),
         process: false,
         place_within: None,
     }

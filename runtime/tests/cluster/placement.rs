@@ -1,8 +1,15 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use corehold::cluster::placement::{Placement, Usage};
-use corehold::cluster::{ActorId, Capacity, Demand, HeldCore, LabelRule, LabelTest, Milli, NodeId};
+use corehold::cluster::{
+    ActorId, Capacity, Demand, Gpu, HeldCore, Holder, LabelRule, LabelTest, Milli, NodeId,
+};
 use proptest::prelude::*;
+
+mod affinity;
+mod best;
+mod gpus;
+mod groups;
 
 fn node(cpus: u32, memory: u64, held: &[(u32, u32)], role: &str) -> Capacity {
     Capacity {
@@ -12,10 +19,19 @@ fn node(cpus: u32, memory: u64, held: &[(u32, u32)], role: &str) -> Capacity {
             .iter()
             .map(|&(core, numa)| HeldCore { core, numa })
             .collect(),
-        custom: BTreeMap::new(),
         labels: BTreeMap::from([("role".to_owned(), role.to_owned())]),
         actor_types: BTreeSet::from(["A".to_owned()]),
+        ..Capacity::default()
     }
+}
+
+fn gpus(count: u32) -> Vec<Gpu> {
+    let gpu = |index| Gpu {
+        index,
+        model: String::new(),
+        memory: 0,
+    };
+    (0..count).map(gpu).collect()
 }
 
 fn two_nodes() -> Placement {
@@ -52,7 +68,7 @@ fn what_cannot_be_placed_says_why_node_by_node_pl6() {
         (
             Demand::of("Ghost"),
             true,
-            "no node can hold it: trainer: built without actor type Ghost; bench: built without actor type Ghost",
+            "no node can hold it: trainer, bench: built without actor type Ghost",
         ),
         (
             Demand {
@@ -78,7 +94,7 @@ fn what_cannot_be_placed_says_why_node_by_node_pl6() {
                 ..a()
             },
             true,
-            "no node can hold it: trainer: wants 0.5 fpga, has 0; bench: wants 0.5 fpga, has 0",
+            "no node can hold it: trainer, bench: wants 0.5 fpga, has 0",
         ),
         (
             Demand {
@@ -89,8 +105,7 @@ fn what_cannot_be_placed_says_why_node_by_node_pl6() {
                 ..a()
             },
             true,
-            "no node can hold it: trainer: no label zone, wanted zone with any value; \
-          bench: no label zone, wanted zone with any value",
+            "no node can hold it: trainer, bench: no label zone, wanted zone with any value",
         ),
     ];
     let mut placement = two_nodes();
@@ -142,9 +157,23 @@ fn label_rules() {
         (rule("zone", LabelTest::NotIn(list(&["bench"]))), true),
         (rule("role", LabelTest::Exists), true),
         (rule("zone", LabelTest::Exists), false),
+        (rule("role", LabelTest::DoesNotExist), false),
+        (rule("zone", LabelTest::DoesNotExist), true),
     ];
     for (rule, admits) in table {
         assert_eq!(rule.admits(&labels), admits, "{rule}");
+        // And so in placement, where an index that knows of labels stands before them.
+        let mut placement = Placement::new();
+        placement.add_node(NodeId(1), "a", node(1, 0, &[], "bench"));
+        let demand = Demand {
+            labels: vec![rule.clone()],
+            ..Demand::of("A")
+        };
+        assert_eq!(
+            placement.reserve(ActorId(1), &demand).is_ok(),
+            admits,
+            "{rule}"
+        );
     }
 }
 
@@ -217,13 +246,16 @@ fn draining_and_suspect_nodes_take_nothing_new() {
     let mut placement = two_nodes();
     placement.set_draining(NodeId(1), true);
     placement.set_suspect(NodeId(2), true);
-    let why = placement.choose(&Demand::of("A")).unwrap_err();
+    let why = placement.choose(ActorId(9), &Demand::of("A")).unwrap_err();
     assert_eq!(
         why.to_string(),
         "it must wait: trainer: is draining; bench: does not answer at the moment"
     );
     placement.set_suspect(NodeId(2), false);
-    assert_eq!(placement.choose(&Demand::of("A")).unwrap().node, NodeId(2));
+    assert_eq!(
+        placement.choose(ActorId(9), &Demand::of("A")).unwrap().node,
+        NodeId(2)
+    );
     placement.reserve(ActorId(1), &Demand::of("A")).unwrap();
     assert_eq!(placement.remove_node(NodeId(2)), [ActorId(1)]);
     assert_eq!(placement.reservations().count(), 0);
@@ -263,11 +295,19 @@ fn op() -> impl Strategy<Value = Op> {
                 .collect::<BTreeMap<_, _>>()
         })
     };
-    let demand = (0..3000u64, 0..100u64, 0..4u32, custom()).prop_map(
-        |(cpus, memory, held_cores, custom)| Demand {
+    let wanted_gpus = prop_oneof![
+        4 => Just(0u64),
+        3 => 1..1000u64,
+        2 => (1..4u64).prop_map(|n| n * 1000),
+        // What no node could hold: more than one, and not whole.
+        1 => 1001..2000u64,
+    ];
+    let demand = (0..3000u64, 0..100u64, 0..4u32, wanted_gpus, custom()).prop_map(
+        |(cpus, memory, held_cores, gpus, custom)| Demand {
             cpus: Milli(cpus),
             memory,
             held_cores,
+            gpus: Milli(gpus),
             custom,
             ..Demand::of("A")
         },
@@ -276,10 +316,12 @@ fn op() -> impl Strategy<Value = Op> {
         0..6000u64,
         0..200u64,
         prop::collection::vec((0..9u32, 0..2u32), 0..8),
+        0..4u32,
         custom(),
     )
-        .prop_map(|(cpus, memory, held, custom)| {
+        .prop_map(|(cpus, memory, held, cards, custom)| {
             let mut capacity = Capacity {
+                gpus: gpus(cards),
                 custom,
                 ..node(0, memory, &held, "x")
             };
@@ -307,9 +349,16 @@ fn expected(placement: &Placement, accepted: &BTreeMap<u64, Demand>, node: NodeI
         assert_eq!(reservation.held.len(), demand.held_cores as usize);
         for &core in &reservation.held {
             assert!(
-                usage.held.insert(core, actor).is_none(),
+                usage.held.insert(core, Holder::Actor(actor)).is_none(),
                 "core {core} held twice (PL-2)"
             );
+        }
+        let each = demand.gpus.0.min(1000);
+        assert_eq!(reservation.gpus.len() as u64 * each, demand.gpus.0);
+        for &gpu in &reservation.gpus {
+            let used = &mut usage.gpus.entry(gpu).or_default().0;
+            *used += each;
+            assert!(*used <= 1000, "GPU {gpu} over-committed (PL-2)");
         }
     }
     usage
@@ -337,6 +386,7 @@ proptest! {
                         Err(why) => {
                             prop_assert!(had.is_none());
                             prop_assert_eq!(why.reasons.len(), nodes.len());
+                            prop_assert_eq!(placement.try_reserve(ActorId(actor), &demand), None);
                             let alone = |(id, capacity): (&NodeId, &Capacity)| {
                                 let mut empty = Placement::new();
                                 empty.add_node(*id, "n", capacity.clone());

@@ -66,3 +66,20 @@ fn a_machine_of_two_numa_nodes_with_two_threads_a_core() {
         .to_string();
     assert!(error.ends_with("is sysfs mounted at /sys?"), "{error}");
 }
+
+#[test]
+fn a_worker_process_sees_the_gpus_of_its_actor() {
+    use corehold::node::gpus::environment;
+    let visible = |given: &[u32]| {
+        let environment = environment(given, true);
+        let visible = environment
+            .iter()
+            .find(|(name, _)| *name == "CUDA_VISIBLE_DEVICES");
+        assert!(environment.contains(&("CUDA_DEVICE_ORDER", "PCI_BUS_ID".to_owned())));
+        visible.unwrap().1.clone()
+    };
+    assert_eq!(visible(&[0, 3]), "0,3");
+    // On a node with GPUs, one that asked for none sees none.
+    assert_eq!(visible(&[]), "");
+    assert!(environment(&[], false).is_empty());
+}

@@ -7,9 +7,10 @@ use std::time::Duration;
 
 use corehold::cluster::placement::Usage;
 use corehold::cluster::{
-    ActorAction, ActorEvent, ActorId, ActorState, Change, DeathCause, Demand, HeadAction,
-    HeadEvent, HeadState, LabelRule, MemberAction, MemberEvent, Milli, NodeId, Owner, Restart,
-    Return, Snapshot, SpawnRequest,
+    ActorAction, ActorEvent, ActorId, ActorState, Affinity, BundleRef, Change, DeathCause, Demand,
+    GroupId, GroupRequest, GroupState, HeadAction, HeadEvent, HeadState, LabelRule, LastWords,
+    MemberAction, MemberEvent, Milli, NodeId, Owner, Restart, Return, Snapshot, SpawnRequest,
+    Strategy,
 };
 use rand::rngs::StdRng;
 use rand::{RngExt, SeedableRng};
@@ -24,6 +25,7 @@ use node::Node;
 
 pub(crate) use head_death::replay;
 
+const GROUPS: u64 = 80;
 const NAMES: [&str; 3] = ["bench", "trainer", "spare"];
 
 /// What the updates said of an actor, to check its restarts.
@@ -49,6 +51,8 @@ pub(crate) struct Sim {
     policies: BTreeMap<ActorId, Restart>,
     seen: BTreeMap<ActorId, Seen>,
     boots: u64,
+    /// Groups that were reserved at some time.
+    reserved: BTreeSet<GroupId>,
 }
 
 impl Sim {
@@ -67,6 +71,7 @@ impl Sim {
             policies: BTreeMap::new(),
             seen: BTreeMap::new(),
             boots: 0,
+            reserved: BTreeSet::new(),
         }
     }
 
@@ -137,6 +142,11 @@ impl Sim {
             }
             ActorAction::Update { actor, state, .. } => self.note(*actor, state),
             ActorAction::SpawnRefused { .. } => {}
+            ActorAction::Group { group, state } => {
+                if matches!(state, GroupState::Reserved { .. }) {
+                    self.reserved.insert(*group);
+                }
+            }
         }
     }
 
@@ -190,6 +200,21 @@ impl Sim {
             .map(|record| record.spawn.actor)
     }
 
+    /// Mostly one that has not ended.
+    fn some_group(&mut self) -> GroupId {
+        let any = GroupId(self.rng.random_range(0..GROUPS));
+        let live: Vec<_> = self
+            .head
+            .directory()
+            .groups()
+            .map(|g| g.request.group)
+            .collect();
+        if live.is_empty() || self.chance(10) {
+            return any;
+        }
+        live[self.rng.random_range(0..live.len())]
+    }
+
     fn join(&mut self, name: &'static str) {
         let sim = self.nodes.get_mut(name).expect("a node that runs");
         sim.cut_off();
@@ -210,7 +235,7 @@ impl Sim {
                         incarnation,
                         cause,
                         ..
-                    } => Some((actor, incarnation, cause)),
+                    } => Some((actor, incarnation, cause, LastWords::default())),
                     _ => None,
                 })
                 .collect(),
@@ -263,9 +288,33 @@ impl Sim {
             },
             ..Demand::of(if self.chance(3) { "Ghost" } else { "A" })
         };
+        let group = self.some_group();
+        let bundle = self.chance(25).then(|| BundleRef {
+            group,
+            index: (self.rng.random_range(0..2) == 0).then(|| self.rng.random_range(0..3)),
+        });
+        let affinity = match self.some_actor() {
+            Some(other) if self.chance(10) => vec![Affinity::near(other)],
+            Some(other) if self.chance(10) => vec![Affinity::apart_from(other)],
+            Some(other) if self.chance(10) => vec![Affinity::apart_from(other).preferred()],
+            _ => Vec::new(),
+        };
+        let demand = Demand {
+            bundle,
+            affinity,
+            ..demand
+        };
         let owner = match self.some_actor() {
             Some(owner) if self.chance(30) => Owner::Actor(owner),
             _ => Owner::Driver(self.rng.random_range(0..4)),
+        };
+        // Mostly in its present life; one that is over may speak late.
+        let owner_life = match owner {
+            Owner::Actor(owner) => {
+                let life = self.incarnation(owner);
+                life.saturating_sub(u32::from(self.chance(10)))
+            }
+            _ => 0,
         };
         let name = if self.chance(30) {
             Some(format!("n{}", self.rng.random_range(0..9)))
@@ -276,6 +325,7 @@ impl Sim {
         let request = SpawnRequest {
             name,
             owner,
+            owner_life,
             demand,
             restart,
             ..wish(id.0)
@@ -283,10 +333,41 @@ impl Sim {
         self.feed(HeadEvent::Actor(ActorEvent::Spawn(request)));
     }
 
+    fn group(&mut self) {
+        if self.chance(35) {
+            let group = self.some_group();
+            let by = "chance".to_owned();
+            self.feed(HeadEvent::Actor(ActorEvent::EndGroup { group, by }));
+            return;
+        }
+        let group = GroupId(self.rng.random_range(0..GROUPS));
+        let strategy = match self.rng.random_range(0..4) {
+            0 => Strategy::Pack,
+            1 => Strategy::Spread,
+            2 => Strategy::StrictPack,
+            _ => Strategy::StrictSpread,
+        };
+        let count = self.rng.random_range(1..4);
+        let bundles = (0..count).map(|_| Demand {
+            cpus: Milli(self.rng.random_range(0..900)),
+            held_cores: self.rng.random_range(0..8) / 7,
+            ..Demand::default()
+        });
+        let request = GroupRequest {
+            group,
+            bundles: bundles.collect(),
+            owner: Owner::Driver(self.rng.random_range(0..4)),
+            strategy,
+            place_within: None,
+        };
+        self.feed(HeadEvent::Actor(ActorEvent::ReserveGroup(request)));
+    }
+
     /// One thing happens.
     pub(crate) fn step(&mut self) {
         match self.rng.random_range(0..100) {
-            0..=24 => self.spawn(),
+            0..=20 => self.spawn(),
+            21..=24 => self.group(),
             25..=39 => self.fail_some_life(),
             40..=44 => {
                 if let Some(actor) = self.some_actor() {
@@ -412,6 +493,10 @@ impl Sim {
                 self.join(name);
             }
         }
+        for group in 0..GROUPS {
+            let (group, by) = (GroupId(group), "the end".to_owned());
+            self.feed(HeadEvent::Actor(ActorEvent::EndGroup { group, by }));
+        }
         let all: Vec<ActorId> = self
             .head
             .directory()
@@ -427,20 +512,28 @@ impl Sim {
         self.pass(s(30));
         assert_eq!(self.head.directory().actors().count(), 0);
         assert_eq!(self.head.placement().reservations().count(), 0);
+        assert_eq!(self.head.placement().groups().count(), 0);
         assert_eq!(self.head.membership().members().count(), NAMES.len());
         for member in self.head.membership().members() {
             assert_eq!(self.head.usage(member.id).unwrap().1, &Usage::default());
         }
-        assert!(
-            self.nodes.values().all(|sim| sim.lives.is_empty()),
-            "a life that nobody knows of"
-        );
+        for (name, sim) in &self.nodes {
+            assert!(
+                sim.lives.is_empty(),
+                "a life that nobody knows of: {name} {:?} {:?}",
+                sim.lives,
+                sim.lives
+                    .keys()
+                    .map(|a| self.head.directory().get(*a))
+                    .collect::<Vec<_>>()
+            );
+        }
     }
 }
 
 #[test]
 fn invariants_hold_whatever_happens() {
-    let (mut restarts, mut losses, mut alive, mut deaths) = (0, 0, 0, 0);
+    let (mut restarts, mut losses, mut alive, mut deaths, mut groups) = (0, 0, 0, 0, 0);
     for seed in 0..24 {
         let mut sim = Sim::new(seed);
         let outcome = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| {
@@ -453,6 +546,7 @@ fn invariants_hold_whatever_happens() {
         restarts += sim.seen.values().map(|seen| seen.in_a_row).sum::<u32>();
         losses += sim.gone.len();
         deaths += sim.deaths;
+        groups += sim.reserved.len();
         alive += sim
             .seen
             .values()
@@ -461,7 +555,7 @@ fn invariants_hold_whatever_happens() {
     }
     // The storm was one.
     assert!(
-        restarts > 200 && losses > 80 && alive > 200 && deaths > 50,
-        "{restarts} {losses} {alive} {deaths}"
+        restarts > 200 && losses > 80 && alive > 200 && groups > 50 && deaths > 50,
+        "{restarts} {losses} {alive} {groups} {deaths}"
     );
 }

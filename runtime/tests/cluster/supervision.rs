@@ -1,4 +1,4 @@
-use corehold::cluster::supervision::{Backoff, Fate, Supervisor};
+use corehold::cluster::supervision::{Backoff, Fate, Supervisor, Terms};
 use corehold::cluster::{DeathCause, Restart};
 
 use crate::{ms, s};
@@ -97,4 +97,39 @@ fn who_restarts_after_what_sv3() {
             "{policy:?} after {cause}"
         );
     }
+}
+
+#[test]
+fn a_window_counts_the_restarts_in_it_and_forgets_older_ones_sv1() {
+    let terms = Terms {
+        within: Some(s(10)),
+        backoff: Some(Backoff {
+            start: ms(1),
+            cap: ms(4),
+            ..Backoff::default()
+        }),
+    };
+    let mut supervisor = Supervisor::new(Restart::on_failure(2), Backoff::default()).on(terms);
+    let restarts = |fate: Fate| match fate {
+        Fate::Restart { at, attempt } => (at, attempt),
+        dead => panic!("{dead:?}"),
+    };
+    assert_eq!(restarts(supervisor.ended(panic(), s(0))), (ms(1), 1));
+    assert_eq!(restarts(supervisor.ended(panic(), s(9))), (s(9) + ms(2), 2));
+    // The first is 10 s ago: it no longer counts. The waits still grow, and end with the cap.
+    assert_eq!(
+        restarts(supervisor.ended(panic(), s(10))),
+        (s(10) + ms(4), 3)
+    );
+    assert_eq!(
+        restarts(supervisor.ended(panic(), s(19))),
+        (s(19) + ms(4), 4)
+    );
+    let Fate::Dead(cause) = supervisor.ended(panic(), s(19) + ms(5)) else {
+        panic!("a third restart in 10 s")
+    };
+    assert!(
+        cause.to_string().contains("given up after 2 restarts"),
+        "{cause}"
+    );
 }

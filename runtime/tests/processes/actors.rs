@@ -170,3 +170,50 @@ impl Handler<Tick> for Ticker {
         actix::MessageResult((env.node, env.incarnation))
     }
 }
+/// Checks the order of what it counts.
+#[derive(Default, Serialize, Deserialize)]
+pub struct Counter {
+    last: Option<u64>,
+}
+
+#[derive(Message, Serialize, Deserialize)]
+#[rtype(result = "Counted")]
+pub struct Count(pub u64);
+
+#[derive(Serialize, Deserialize, Debug)]
+pub struct Counted {
+    pub number: u64,
+    /// The number that came before it in this life.
+    pub before: Option<u64>,
+    pub life: u32,
+    /// Of its node.
+    pub pid: u32,
+}
+
+#[corehold::actor]
+impl Actor for Counter {
+    type Context = Context<Self>;
+}
+
+#[corehold::handler]
+impl Handler<Count> for Counter {
+    type Result = actix::MessageResult<Count>;
+    fn handle(&mut self, Count(number): Count, _: &mut Self::Context) -> Self::Result {
+        let before = self.last.replace(number);
+        let life = corehold::current().unwrap().incarnation;
+        actix::MessageResult(Counted {
+            number,
+            before,
+            life,
+            pid: std::process::id(),
+        })
+    }
+}
+
+/// Asks to keep the numbers from 0, by turns with `.retry` and without.
+#[derive(Message, Serialize, Deserialize)]
+#[rtype(result = "Result<(), AskError>")]
+pub struct KeepMany {
+    pub at: Handle<Keeper>,
+    pub count: u64,
+}

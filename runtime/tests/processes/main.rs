@@ -8,7 +8,13 @@ mod cases;
 mod cluster;
 mod head_death;
 mod light;
+mod link;
+mod lives;
+mod messages;
+mod network;
 mod partition;
+mod placement;
+mod tester;
 
 use std::process::{Command, ExitCode};
 
@@ -18,12 +24,20 @@ const CASE: &str = "COREHOLD_TEST_CASE";
 /// Where it names a cluster, the process says what `corehold status` would.
 const STATUS: &str = "COREHOLD_TEST_STATUS";
 
+/// The cases of every subject.
 fn all() -> impl Iterator<Item = &'static (&'static str, fn())> {
-    cases::ALL
-        .iter()
-        .chain(head_death::ALL)
-        .chain(light::ALL)
-        .chain(partition::ALL)
+    [
+        cases::ALL,
+        lives::ALL,
+        messages::CASES,
+        network::CASES,
+        placement::ALL,
+        head_death::ALL,
+        light::ALL,
+        partition::ALL,
+    ]
+    .into_iter()
+    .flatten()
 }
 
 fn main() -> ExitCode {

@@ -155,7 +155,10 @@ fn on_slot(
         calls: 1,
     };
     let outcome = match run.all(binary, symbol, slot) {
-        Ok(switches) => run.times.outcome(shape, peak_gflops, switches),
+        Ok(switches) => {
+            let wanted = budget.min_batches.max(1) as usize;
+            run.times.outcome(wanted, shape, peak_gflops, switches)
+        }
         Err(Fault::Kernel(verdict)) => Outcome::Failed(verdict),
         Err(Fault::Harness(error)) => return Err(error),
     };
@@ -249,7 +252,7 @@ impl Run<'_> {
             return true;
         }
         // A disturbed batch asks for more clean ones, not for an end that nobody may trust.
-        if !times.trusted() {
+        if !times.trusted(min) {
             return false;
         }
         if clean >= max {
@@ -294,14 +297,18 @@ impl Times {
         self.steal_ticks += steal_ticks;
     }
 
-    /// Whether the clean batches speak for the kernel: all of few, or three of many.
-    fn trusted(&self) -> bool {
-        let all = self.clean.len() + self.disturbed.len();
-        all > 0 && self.clean.len() >= SLOW_BATCHES.min(all)
+    /// Whether the clean batches speak for the kernel: all of them, or as many as were wanted and as were
+    /// disturbed, or three.
+    fn trusted(&self, wanted: usize) -> bool {
+        let needed = match self.disturbed.len() {
+            0 => 1,
+            disturbed => wanted.max(disturbed).min(SLOW_BATCHES),
+        };
+        self.clean.len() >= needed
     }
 
-    fn outcome(&self, shape: Shape, peak_gflops: f64, switches: f64) -> Outcome {
-        let enough = self.trusted();
+    fn outcome(&self, wanted: usize, shape: Shape, peak_gflops: f64, switches: f64) -> Outcome {
+        let enough = self.trusted(wanted);
         let times = if enough {
             self.clean.clone()
         } else {

@@ -59,6 +59,7 @@ pub(super) fn check<S: AsRef<str>>(job: &Job, path: &Path, problems: &[S]) -> Re
             0.0,
             65_536.0,
         )?;
+        c.within(&format!("placement.{actor}.gpus"), place.gpus, 0.0, 1_024.0)?;
     }
     c.that(
         p.benchmark.hold_cores >= 1,
@@ -153,6 +154,9 @@ fn grpo(c: &Checker<'_>, job: &Job) -> Result<(), JobError> {
     c.within("grpo.lr", g.lr, 0.0, 1.0)?;
     c.within("grpo.kl", g.kl, 0.0, f64::MAX)?;
     c.within("grpo.entropy_bonus", g.entropy_bonus, 0.0, f64::MAX)?;
+    let last = g.entropy_bonus_last;
+    c.within("grpo.entropy_bonus_last", last, 0.0, f64::MAX)?;
+    c.within("grpo.advantage_eps", g.advantage_eps, 0.0, f64::MAX)?;
     c.within("grpo.clip_low", g.clip_low, 0.0, 1.0)?;
     c.within("grpo.clip_high", g.clip_high, 0.0, f64::MAX)?;
     c.at_least("grpo.epochs", g.epochs, 1)?;

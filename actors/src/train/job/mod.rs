@@ -5,6 +5,7 @@
 
 mod check;
 mod error;
+mod label;
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -12,6 +13,7 @@ use std::path::{Path, PathBuf};
 use serde::{Deserialize, Serialize};
 
 pub use error::JobError;
+pub use label::LabelWish;
 
 /// A job as read from its file, checked: every value is in its range.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -171,12 +173,20 @@ pub struct Grpo {
     pub groups: u32,
     /// Completions a group, all of one prompt.
     pub group_size: u32,
+    /// Kernels of the archive that join each group, measured afresh; see [`crate::train::archive`].
+    pub replay: u32,
     /// Learning rate of AdamW.
     pub lr: f64,
     /// Weight of the k3 estimate of the divergence from the reference policy.
     pub kl: f64,
-    /// Weight of the policy's entropy, in nats a token.
+    /// Weight of the policy's entropy at the first step, in nats a token. It keeps unlike kernels alive until they
+    /// have met the lines that make them fast.
     pub entropy_bonus: f64,
+    /// The same at the last step; between, it changes with the share of the steps or seconds that is over.
+    pub entropy_bonus_last: f64,
+    /// Added to the standard deviation that a group's rewards are divided by, in units of the reward. About the
+    /// noise of a measurement: a group whose samples differ by less than that then teaches little.
+    pub advantage_eps: f64,
     /// The importance ratio is clipped at `1 - clip_low`.
     pub clip_low: f64,
     /// The importance ratio is clipped at `1 + clip_high`.
@@ -202,9 +212,12 @@ impl Default for Grpo {
             seconds: 330.0,
             groups: 5,
             group_size: 16,
-            lr: 1.2e-4,
+            replay: 1,
+            lr: 1.5e-4,
             kl: 0.02,
-            entropy_bonus: 0.0,
+            entropy_bonus: 0.1,
+            entropy_bonus_last: 0.05,
+            advantage_eps: 0.2,
             clip_low: 0.2,
             clip_high: 0.28,
             epochs: 2,
@@ -286,7 +299,7 @@ pub struct Benchmark {
 impl Default for Benchmark {
     fn default() -> Self {
         Self {
-            budget_ms: 30.0,
+            budget_ms: 15.0,
             final_budget_ms: 300.0,
             again_above: 2.0,
             final_rounds: 7,
@@ -311,9 +324,10 @@ pub struct Placement {
 impl Default for Placement {
     fn default() -> Self {
         let on = |role: &str, cpus, hold_cores| Place {
-            labels: BTreeMap::from([("role".to_owned(), role.to_owned())]),
+            labels: BTreeMap::from([("role".to_owned(), LabelWish::Is(role.to_owned()))]),
             cpus,
             hold_cores,
+            gpus: 0.0,
         };
         Self {
             rollout: on("train", 0.5, 0),
@@ -328,12 +342,14 @@ impl Default for Placement {
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct Place {
-    /// Labels that the node must have.
-    pub labels: BTreeMap<String, String>,
+    /// What the node's labels must be.
+    pub labels: BTreeMap<String, LabelWish>,
     /// Shared CPUs it counts for.
     pub cpus: f64,
     /// Whole cores it holds.
     pub hold_cores: u32,
+    /// GPUs: so many whole ones, or a fraction of one.
+    pub gpus: f64,
 }
 
 impl Job {

@@ -72,11 +72,12 @@ impl Crew {
 }
 
 fn placed<A: RemoteActor>(mut spawn: Spawn<A>, place: &Place) -> Spawn<A> {
-    for (key, value) in &place.labels {
-        spawn = spawn.label(key, value);
+    for (key, wish) in &place.labels {
+        spawn = spawn.label_where(key, wish.test());
     }
     spawn
         .cpus(place.cpus)
+        .gpus(place.gpus)
         .hold_cores(place.hold_cores)
         .restart(Restart::on_failure(RESTARTS))
 }
@@ -92,7 +93,7 @@ fn learning(job: &Job) -> GrpoConfig {
         clip_low: grpo.clip_low,
         clip_high: grpo.clip_high,
         kl_coefficient: grpo.kl,
-        entropy_coefficient: grpo.entropy_bonus,
+        advantage_eps: grpo.advantage_eps,
         temperature: grpo.temperature,
         max_completion_tokens: grpo.max_tokens as usize,
         warm_start_learning_rate: job.warm_start.lr,

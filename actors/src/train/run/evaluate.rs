@@ -19,21 +19,30 @@ pub(super) struct Plan {
 }
 
 impl Crew {
-    /// Judges and measures each of `completions`; the results come in their order. `done` is told how many are.
+    /// Judges and measures each of `completions` by one plan; see [`Crew::evaluate_each`].
     pub(super) async fn evaluate(
         &self,
         completions: Vec<String>,
         plan: &Plan,
+        done: impl FnMut(usize),
+    ) -> Result<Vec<Evaluated>, RunError> {
+        let jobs = completions.into_iter().map(|c| (c, plan.clone()));
+        self.evaluate_each(jobs.collect(), done).await
+    }
+
+    /// Judges and measures each completion by its own plan; the results come in their order. `done` is told how
+    /// many there are.
+    pub(super) async fn evaluate_each(
+        &self,
+        jobs: Vec<(String, Plan)>,
         mut done: impl FnMut(usize),
     ) -> Result<Vec<Evaluated>, RunError> {
-        let total = completions.len();
-        let mut results: Vec<Option<Evaluated>> = vec![None; total];
-        let jobs = completions.into_iter().enumerate();
-        let mut running =
-            stream::iter(jobs.map(|(i, completion)| async move {
-                (i, self.evaluate_one(completion, plan).await)
-            }))
-            .buffer_unordered(ON_THE_WAY);
+        let mut results: Vec<Option<Evaluated>> = vec![None; jobs.len()];
+        let jobs = jobs.into_iter().enumerate();
+        let mut running = stream::iter(jobs.map(|(i, (completion, plan))| async move {
+            (i, self.evaluate_one(completion, &plan).await)
+        }))
+        .buffer_unordered(ON_THE_WAY);
         let mut count = 0;
         while let Some((i, result)) = running.next().await {
             results[i] = Some(result?);

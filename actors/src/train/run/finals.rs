@@ -12,7 +12,7 @@ use crate::train::progress::Phase;
 use crate::train::record::{CorpusRow, FinalRow, RivalKind};
 
 /// Kernels that may be the best: the single highest rate is the luckiest one.
-const CANDIDATES: u32 = 6;
+const CANDIDATES: u32 = 8;
 /// Measurements that choose among them.
 const HEATS: u32 = 3;
 /// Random kernels judged between two writes to the record.
@@ -128,9 +128,16 @@ impl Run<'_> {
             enough: None,
         };
         let mut best: Option<(f64, String)> = None;
-        let candidates = self.record.best_distinct(CANDIDATES)?;
-        for (i, candidate) in candidates.into_iter().enumerate() {
-            let body = body_of(&candidate.code);
+        // Those that were fast in many measurements, then those that were once.
+        let archived = self.archive.best(CANDIDATES as usize / 2);
+        let mut bodies: Vec<String> = archived.iter().map(|elite| elite.text.clone()).collect();
+        for kernel in self.record.best_distinct(CANDIDATES)? {
+            let body = body_of(&kernel.code);
+            if bodies.len() < CANDIDATES as usize && !bodies.contains(&body) {
+                bodies.push(body);
+            }
+        }
+        for (i, body) in bodies.into_iter().enumerate() {
             let evaluated = self.crew.evaluate_one(body.clone(), &plan).await?;
             let mut rates: Vec<f64> = evaluated.outcomes.iter().filter_map(rate).collect();
             rates.sort_by(f64::total_cmp);

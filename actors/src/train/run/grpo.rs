@@ -1,26 +1,19 @@
 //! The steps of reinforcement learning, one ahead of the learner.
 
+use std::collections::HashSet;
 use std::time::Instant;
 
 use super::crew::persist;
-use super::evaluate::Plan;
-use super::finals::body_of;
+use super::judge::{Judgement, gflops};
 use super::warm::prompt;
 use super::{Run, RunError};
 use crate::benchmark::Timing;
-use crate::kernel::{Outcome, Verdict};
 use crate::learner::{Group, Publish, Published, Scale, Update, UpdateStats, advantage};
 use crate::policy::SamplingConfig;
 use crate::rollout::{Generate, RolloutError, Written};
 use crate::train::progress::Phase;
 use crate::train::record::{Judged, Learnt, PhaseSeconds, SampleRow, SampleSeconds, StepRow};
 use crate::verifier::Evaluated;
-
-/// A step's samples, judged.
-struct Judgement {
-    evaluated: Vec<Evaluated>,
-    seconds: f64,
-}
 
 impl Run<'_> {
     /// Makes the steps that follow on step `done`.
@@ -30,6 +23,13 @@ impl Run<'_> {
         let began = Instant::now();
         let last_in_time =
             |step: u32| step >= settings.steps || began.elapsed().as_secs_f64() >= settings.seconds;
+        // What share of the learning is over.
+        let over = |step: u32| {
+            let of_time = began.elapsed().as_secs_f64() / settings.seconds;
+            of_time
+                .max(f64::from(step) / f64::from(settings.steps))
+                .min(1.0)
+        };
         let ahead = settings.max_staleness > 0;
         let mut step = done + 1;
         if step > settings.steps {
@@ -49,7 +49,7 @@ impl Run<'_> {
             let this = &*self;
             let learn = async {
                 let start = Instant::now();
-                let stats = this.update(step, &groups).await?;
+                let stats = this.update(step, &groups, over(step)).await?;
                 let learner_s = start.elapsed().as_secs_f64();
                 let published = this.publish().await?;
                 let publish_s = start.elapsed().as_secs_f64() - learner_s;
@@ -77,6 +77,7 @@ impl Run<'_> {
                 publish: publish_s,
             };
             self.commit(step, &written, &judged, &groups, &stats, seconds)?;
+            self.remember(&written, &judged);
             if last {
                 return Ok(());
             }
@@ -95,10 +96,20 @@ impl Run<'_> {
         }
     }
 
-    async fn update(&self, step: u32, groups: &[Group]) -> Result<UpdateStats, RunError> {
+    async fn update(
+        &self,
+        step: u32,
+        groups: &[Group],
+        over: f64,
+    ) -> Result<UpdateStats, RunError> {
+        let (first, last) = (
+            self.job.grpo.entropy_bonus,
+            self.job.grpo.entropy_bonus_last,
+        );
         let request = Update {
             number: step.into(),
             groups: groups.to_vec(),
+            entropy_bonus: first + (last - first) * over,
         };
         Ok(persist(|| self.crew.learner.ask(request.clone())).await??)
     }
@@ -138,65 +149,44 @@ impl Run<'_> {
         }
     }
 
-    async fn judge(&self, written: &Written) -> Result<Judgement, RunError> {
-        let start = Instant::now();
-        let plan = Plan {
-            timing: timing(self.job.benchmark.budget_ms),
-            measurements: 1,
-            enough: None,
-        };
-        let texts = written.groups.iter().flatten().map(|c| c.text.clone());
-        let mut evaluated = self.crew.evaluate(texts.collect(), &plan, |_| ()).await?;
-        let size = self.job.grpo.group_size as usize;
-        for group in evaluated.chunks_mut(size.max(1)) {
-            self.doubt_the_lucky(group, &plan).await?;
-        }
-        Ok(Judgement {
-            evaluated,
-            seconds: start.elapsed().as_secs_f64(),
-        })
-    }
-
-    /// What beats its group by much is measured again, and the lower rate counts: a lucky timing must not be
-    /// what the policy climbs.
-    async fn doubt_the_lucky(&self, group: &mut [Evaluated], plan: &Plan) -> Result<(), RunError> {
-        let mut rates: Vec<f64> = group.iter().filter_map(gflops).collect();
-        if rates.is_empty() {
-            return Ok(());
-        }
-        rates.sort_by(f64::total_cmp);
-        let limit = rates[rates.len() / 2] * self.job.benchmark.again_above;
-        for sample in group {
-            let Some(first) = gflops(sample).filter(|rate| *rate > limit) else {
-                continue;
-            };
-            let again = self.crew.evaluate_one(body_of(&sample.code), plan).await?;
-            sample.benchmark_s += again.benchmark_s;
-            sample.verifier_s += again.verifier_s;
-            if gflops(&again).is_none_or(|rate| rate < first) {
-                sample.verdict = again.verdict;
-                sample.outcomes = again.outcomes;
-            }
-        }
-        Ok(())
-    }
-
     /// What the learner learns from. A sample without a trusted rate is NaN: it is left out of its group.
     fn groups(&self, written: &Written, judged: &Judgement) -> Vec<Group> {
         let mut evaluated = judged.evaluated.iter();
-        let groups = written.groups.iter().map(|group| Group {
+        let reward = |e: &Evaluated| {
+            let reward = self.ladder.reward(&e.verdict, e.outcomes.last());
+            reward.unwrap_or(f64::NAN)
+        };
+        let groups = written.groups.iter().zip(&judged.replayed);
+        let groups = groups.map(|(group, replayed)| Group {
             prompt: written.prompt.clone(),
-            samples: group.iter().map(|c| c.sample.clone()).collect(),
-            rewards: evaluated
-                .by_ref()
-                .take(group.len())
-                .map(|e| {
-                    let reward = self.ladder.reward(&e.verdict, e.outcomes.last());
-                    reward.unwrap_or(f64::NAN)
-                })
+            samples: (group.iter().map(|c| c.sample.clone()))
+                .chain(replayed.iter().map(|(elite, _)| elite.sample.clone()))
+                .collect(),
+            rewards: (evaluated.by_ref().take(group.len()))
+                .chain(replayed.iter().map(|(_, e)| e))
+                .map(reward)
                 .collect(),
         });
         groups.collect()
+    }
+
+    /// Tells the archive of a step's measurements, of each kernel once.
+    fn remember(&mut self, written: &Written, judged: &Judgement) {
+        let drawn = written.groups.iter().flatten();
+        let drawn = drawn
+            .map(|c| (c.text.as_str(), &c.sample))
+            .zip(&judged.evaluated);
+        let replayed = judged.replayed.iter().flatten();
+        let replayed = replayed.map(|(elite, e)| ((elite.text.as_str(), &elite.sample), e));
+        let mut seen = HashSet::new();
+        for ((text, sample), evaluated) in drawn.chain(replayed) {
+            if let Some(rate) = gflops(evaluated)
+                && seen.insert(text)
+            {
+                self.archive
+                    .observe(text, sample, evaluated.techniques, rate);
+            }
+        }
     }
 
     fn commit(
@@ -209,7 +199,7 @@ impl Run<'_> {
         seconds: PhaseSeconds,
     ) -> Result<(), RunError> {
         let rewards: Vec<&[f64]> = groups.iter().map(|g| g.rewards.as_slice()).collect();
-        let advantages = advantage::advantages(&rewards, Scale::Group, 1e-4);
+        let advantages = advantage::advantages(&rewards, Scale::Group, self.job.grpo.advantage_eps);
         let total = judged.evaluated.len().max(1) as f64;
         let mut evaluated = judged.evaluated.iter();
         let mut samples = Vec::with_capacity(judged.evaluated.len());
@@ -257,13 +247,6 @@ impl Run<'_> {
         self.progress
             .advance(step.into(), &format!("{:.1} s to judge", judged.seconds));
         Ok(())
-    }
-}
-
-fn gflops(evaluated: &Evaluated) -> Option<f64> {
-    match (&evaluated.verdict, evaluated.outcomes.last()) {
-        (Verdict::Correct, Some(Outcome::Measured(m))) => Some(m.gflops),
-        _ => None,
     }
 }
 

@@ -13,6 +13,7 @@ mod error;
 mod evaluate;
 mod finals;
 mod grpo;
+mod judge;
 mod warm;
 
 use std::path::{Path, PathBuf};
@@ -23,6 +24,7 @@ use corehold::Cluster;
 pub use error::RunError;
 
 use self::crew::Crew;
+use super::archive::Archive;
 use super::curve::Curve;
 use super::job::Job;
 use super::progress::Progress;
@@ -46,6 +48,8 @@ struct Run<'a> {
     crew: Crew,
     record: Record,
     progress: Progress,
+    /// Of this start: it is not kept in the record.
+    archive: Archive,
     /// Of all starts of this run.
     before: Duration,
     began: Instant,
@@ -98,6 +102,7 @@ pub async fn run(cluster: &Cluster, job: &Job, options: &RunOptions) -> Result<S
         crew,
         record,
         progress: Progress::stdout(),
+        archive: Archive::default(),
         before,
         began,
     };

@@ -1,362 +1,323 @@
 //! The caller's end of a lane.
 
-use std::collections::{BTreeMap, HashMap, VecDeque};
+use std::collections::HashMap;
 use std::sync::{Arc, Mutex};
+use std::task::{Context, Poll, ready};
+use std::time::Duration;
 
 use bytes::Bytes;
+use serde::{Deserialize, Serialize};
 use tokio::sync::{mpsc, oneshot};
+use tokio::time::Instant;
 
-use super::{Call, Refusal, Reply};
 use crate::actor::error::{AskError, Fate};
+use crate::actor::lane::OVERHEAD;
+use crate::actor::stream::CREDIT;
 use crate::ids::ActorId;
-use crate::process::{Located, Process};
-use crate::wire::{FrameReader, FrameWriter, Opening, WireError};
+use crate::process::Process;
+use crate::wire::{MAX_FRAME, WireError};
 
-// Messages waiting for the stream. Small: the room is in the actor's mailbox and in QUIC's windows.
+mod connection;
+mod incoming;
+mod life;
+mod run;
+mod state;
+
+use run::Runner;
+use state::{Expired, Shared};
+
+// Messages that wait for room in the session while their senders do not. Small: the room is in the actor's mailbox and
+// in the session's limits.
 const WAITING: usize = 64;
 
-type Answer = Result<Bytes, AskError>;
+// How long an ask whose time is up waits to hear whether its handler has begun.
+const LAST_WORD: Duration = Duration::from_millis(200);
 
-struct Outgoing {
-    method: u64,
-    payload: Bytes,
-    reply: Option<oneshot::Sender<Answer>>,
+/// What is wanted in return.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub(in crate::actor) enum Kind {
+    /// Nothing.
+    Tell,
+    /// A reply.
+    Ask,
+    /// Many replies.
+    Stream,
 }
 
-/// Asks on their way, by their number. The payload stays until the answer: what a node refuses because the
-/// actor has moved is sent on to where it is.
-type Open = Arc<Mutex<BTreeMap<u64, Outgoing>>>;
+/// A message for a lane.
+pub(in crate::actor) struct Message {
+    pub actor: ActorId,
+    pub type_name: &'static str,
+    /// The message's type.
+    pub message: &'static str,
+    pub method: u64,
+    pub payload: Bytes,
+    pub timeout: Option<Duration>,
+    /// How often it may be sent again.
+    pub retries: u32,
+}
+
+pub(super) type Answer = Result<Bytes, AskError>;
+
+/// A message on its way.
+struct Outgoing {
+    id: u64,
+    message: &'static str,
+    method: u64,
+    kind: Kind,
+    payload: Bytes,
+    deadline: Option<Instant>,
+    /// The time that was given until then.
+    after: Duration,
+    retries: u32,
+    /// What became of it in earlier attempts, at worst.
+    fate: Fate,
+    reply: Reply,
+}
+
+/// Who waits for a message.
+enum Reply {
+    /// Nobody.
+    Nobody,
+    /// The sender of a tell, for room.
+    Room(oneshot::Sender<Result<(), AskError>>),
+    /// An asker.
+    Answer(oneshot::Sender<Answer>),
+    /// An asker of many replies; `None` is their end.
+    Stream(mpsc::Sender<Result<Option<Bytes>, AskError>>),
+}
+
+impl Outgoing {
+    /// Whether its sender, who waited, has gone.
+    fn is_given_up(&self) -> bool {
+        match &self.reply {
+            Reply::Nobody => false,
+            Reply::Room(room) => room.is_closed(),
+            Reply::Answer(answer) => answer.is_closed(),
+            Reply::Stream(replies) => replies.is_closed(),
+        }
+    }
+
+    // An error means that nobody waits any more.
+    fn answer(self, answer: Answer) {
+        match self.reply {
+            Reply::Nobody => {}
+            Reply::Room(room) => drop(room.send(answer.map(|_| ()))),
+            Reply::Answer(reply) => drop(reply.send(answer)),
+            // There is room for the last word.
+            Reply::Stream(replies) => drop(replies.try_send(answer.map(|_| None))),
+        }
+    }
+}
 
 /// The lanes that this process has opened.
 #[derive(Default)]
 pub(crate) struct Lanes {
-    open: Mutex<HashMap<ActorId, mpsc::Sender<Outgoing>>>,
+    open: Mutex<HashMap<ActorId, Arc<Shared>>>,
 }
 
 impl Lanes {
-    pub(crate) async fn ask(
+    pub(in crate::actor) async fn tell(
         &self,
         process: &Arc<Process>,
-        actor: ActorId,
-        type_name: &'static str,
-        method: u64,
-        payload: Bytes,
-    ) -> Answer {
+        message: Message,
+    ) -> Result<(), AskError> {
+        fits(&message)?;
+        let lane = self.lane(process, &message);
+        // A sender that has to wait waits in the lane's own queue, so that the order stays as it came (L1).
+        let (room, entered) = oneshot::channel();
+        let id = lane.push(outgoing(message, Kind::Tell, Reply::Room(room)));
+        let Some(id) = id else {
+            return Ok(());
+        };
+        let mut asked = Asked {
+            id,
+            lane,
+            answer: entered,
+        };
+        (&mut asked.answer)
+            .await
+            .unwrap_or(Err(AskError::Cancelled))
+    }
+
+    pub(in crate::actor) async fn ask(&self, process: &Arc<Process>, message: Message) -> Answer {
+        fits(&message)?;
+        let lane = self.lane(process, &message);
+        let label = format!("{} ({})", message.actor, message.type_name);
         let (reply, answer) = oneshot::channel();
-        let outgoing = Outgoing {
-            method,
-            payload,
-            reply: Some(reply),
+        let outgoing = outgoing(message, Kind::Ask, Reply::Answer(reply));
+        let (deadline, after) = (outgoing.deadline, outgoing.after);
+        let Some(id) = lane.push(outgoing) else {
+            return Err(AskError::Cancelled);
         };
-        self.give(process, actor, type_name, outgoing).await?;
-        answer.await.unwrap_or(Err(AskError::Cancelled))
-    }
-
-    pub(crate) async fn tell(
-        &self,
-        process: &Arc<Process>,
-        actor: ActorId,
-        type_name: &'static str,
-        method: u64,
-        payload: Bytes,
-    ) -> Result<(), AskError> {
-        let outgoing = Outgoing {
-            method,
-            payload,
-            reply: None,
+        let mut asked = Asked { id, lane, answer };
+        let answered = async {
+            (&mut asked.answer)
+                .await
+                .unwrap_or(Err(AskError::Cancelled))
         };
-        self.give(process, actor, type_name, outgoing).await
-    }
-
-    async fn give(
-        &self,
-        process: &Arc<Process>,
-        actor: ActorId,
-        type_name: &'static str,
-        mut outgoing: Outgoing,
-    ) -> Result<(), AskError> {
-        loop {
-            let lane = {
-                let mut open = self.open.lock().expect("no panic while held");
-                open.entry(actor)
-                    .or_insert_with(|| {
-                        let (sender, waiting) = mpsc::channel(WAITING);
-                        let lane = Lane {
-                            process: process.clone(),
-                            actor,
-                            label: format!("{actor} ({type_name})"),
-                        };
-                        process.wire.spawn(lane.run(waiting));
-                        sender
-                    })
-                    .clone()
-            };
-            match lane.send(outgoing).await {
-                Ok(()) => return Ok(()),
-                // That lane has just ended with its actor: take it off and try once more.
-                Err(mpsc::error::SendError(back)) => {
-                    outgoing = back;
-                    self.close(actor, &lane);
-                }
-            }
+        let Some(deadline) = deadline else {
+            return answered.await;
+        };
+        let answered = tokio::time::timeout_at(deadline, answered).await;
+        match answered {
+            Ok(answer) => answer,
+            Err(_) => asked.last_word().await.unwrap_or_else(|fate| {
+                Err(AskError::Timeout {
+                    actor: label,
+                    after,
+                    fate,
+                })
+            }),
         }
     }
 
-    fn close(&self, actor: ActorId, lane: &mpsc::Sender<Outgoing>) {
+    /// Sends a message that wants many replies.
+    pub(in crate::actor) fn stream(
+        &self,
+        process: &Arc<Process>,
+        message: Message,
+    ) -> Result<Incoming, AskError> {
+        fits(&message)?;
+        let lane = self.lane(process, &message);
+        // One more, for the word of the end.
+        let (to, replies) = mpsc::channel(CREDIT as usize + 1);
+        let id = lane.push(outgoing(message, Kind::Stream, Reply::Stream(to)));
+        let id = id.ok_or(AskError::Cancelled)?;
+        Ok(Incoming {
+            id,
+            lane,
+            replies,
+            taken: 0,
+            ended: false,
+        })
+    }
+
+    /// Whether messages to this actor go by a lane. Then all do, so that they keep their order, also when the
+    /// actor lives in this process.
+    pub(in crate::actor) fn is_open(&self, actor: ActorId) -> bool {
+        self.open
+            .lock()
+            .expect("no panic while held")
+            .contains_key(&actor)
+    }
+
+    fn lane(&self, process: &Arc<Process>, message: &Message) -> Arc<Shared> {
         let mut open = self.open.lock().expect("no panic while held");
-        if open.get(&actor).is_some_and(|l| l.same_channel(lane)) {
-            open.remove(&actor);
+        if let Some(lane) = open.get(&message.actor) {
+            return lane.clone();
         }
-    }
-}
-
-struct Lane {
-    process: Arc<Process>,
-    actor: ActorId,
-    label: String,
-}
-
-impl Lane {
-    /// Lives as long as its actor may: opens a stream when there is something to send, and again
-    /// wherever the actor is after a restart.
-    async fn run(self, mut waiting: mpsc::Receiver<Outgoing>) {
-        // What an earlier stream did not deliver goes first: the order stays (L1).
-        let mut first: VecDeque<Outgoing> = VecDeque::new();
-        loop {
-            let next = match first.pop_front() {
-                Some(outgoing) => Some(outgoing),
-                None => waiting.recv().await,
-            };
-            let Some(outgoing) = next else { return };
-            if outgoing.reply.as_ref().is_some_and(|r| r.is_closed()) {
-                continue;
-            }
-            let location = match self.process.head.locate(self.actor).await {
-                Ok(Located::At(location)) => location,
-                Ok(Located::Dead(cause)) => {
-                    let died = self.died(cause, false, Fate::NotSent);
-                    answer(outgoing.reply, Err(died));
-                    continue;
-                }
-                Err(e) => {
-                    answer(outgoing.reply, Err(e));
-                    continue;
-                }
-            };
-            let opened = async {
-                let connection = self.process.endpoint.connect(location.address).await?;
-                connection.open(&Opening::Lane { actor: self.actor }).await
-            };
-            match opened.await {
-                Ok((writer, reader)) => {
-                    first.push_front(outgoing);
-                    let stream = Stream {
-                        lane: &self,
-                        incarnation: location.incarnation,
-                        open: Open::default(),
-                        number: 0,
-                    };
-                    stream.pump(&mut first, &mut waiting, writer, reader).await;
-                }
-                Err(e) => {
-                    self.process.head.doubt(self.actor);
-                    let lost = self.lost(e.to_string(), Fate::NotSent);
-                    answer(outgoing.reply, Err(lost));
-                }
-            }
-        }
-    }
-
-    fn died(&self, cause: String, restarting: bool, fate: Fate) -> AskError {
-        AskError::ActorDied {
-            actor: self.label.clone(),
-            restarting,
-            cause,
-            fate,
-        }
-    }
-
-    fn lost(&self, why: String, fate: Fate) -> AskError {
-        AskError::NodeLost {
-            actor: self.label.clone(),
-            why,
-            fate,
-        }
-    }
-}
-
-/// A lane's stream to one life of its actor.
-struct Stream<'a> {
-    lane: &'a Lane,
-    incarnation: u32,
-    open: Open,
-    number: u64,
-}
-
-impl Stream<'_> {
-    /// Sends and receives until the stream ends; then answers what is still open, or leaves in `first` what
-    /// was not delivered.
-    async fn pump(
-        mut self,
-        first: &mut VecDeque<Outgoing>,
-        waiting: &mut mpsc::Receiver<Outgoing>,
-        mut writer: FrameWriter,
-        reader: FrameReader,
-    ) {
-        let process = &self.lane.process;
-        let replies = Replies {
-            open: self.open.clone(),
-            label: self.lane.label.clone(),
+        let shared = Arc::new(Shared::default());
+        let runner = Runner {
             process: process.clone(),
-            actor: self.lane.actor,
-            incarnation: self.incarnation,
+            actor: message.actor,
+            label: format!("{} ({})", message.actor, message.type_name),
+            shared: shared.clone(),
         };
-        let mut reading = process.wire.spawn(replies.read(reader));
-        let mut next = first.pop_front();
-        let ended = loop {
-            while let Some(outgoing) = next.take() {
-                let full = self.push(&mut writer, outgoing);
-                next = first.pop_front().or_else(|| waiting.try_recv().ok());
-                if full {
-                    break;
-                }
-            }
-            // Cancelling the flush loses nothing: when reading has ended, so has the stream.
-            tokio::select! {
-                flushed = writer.flush() => if let Err(e) = flushed { break Ended::Lost(e.to_string()) },
-                ended = &mut reading => break ended.unwrap_or_else(|e| Ended::Lost(e.to_string())),
-            }
-            if next.is_some() {
-                continue;
-            }
-            tokio::select! {
-                ended = &mut reading => break ended.unwrap_or_else(|e| Ended::Lost(e.to_string())),
-                outgoing = waiting.recv() => match outgoing {
-                    Some(outgoing) => next = Some(outgoing),
-                    // This process forgets the lane: it is ending.
-                    None => break Ended::Lost("this process is ending".to_owned()),
-                },
-            }
-        };
-        reading.abort();
-        if let Some(outgoing) = next {
-            first.push_front(outgoing);
-        }
-        self.end(first, ended);
+        // It ends with the process: a lane that has nothing to send is a task that sleeps.
+        process.wire.spawn(runner.run());
+        open.insert(message.actor, shared.clone());
+        shared
     }
+}
 
-    /// Puts a call into the writer's buffer; true when that should be flushed.
-    fn push(&mut self, writer: &mut FrameWriter, outgoing: Outgoing) -> bool {
-        self.number += 1;
-        let call = Call {
-            number: self.number,
-            method: outgoing.method,
-            ask: outgoing.reply.is_some(),
-            payload: outgoing.payload.clone(),
-        };
-        match writer.push(&call) {
-            Ok(full) => {
-                if outgoing.reply.is_some() {
-                    let mut open = self.open.lock().expect("no panic while held");
-                    open.insert(self.number, outgoing);
-                }
-                full
+fn fits(message: &Message) -> Result<(), AskError> {
+    let len = message.payload.len();
+    if len + OVERHEAD > MAX_FRAME {
+        return Err(AskError::Codec(WireError::TooLong { len }.to_string()));
+    }
+    Ok(())
+}
+
+fn outgoing(message: Message, kind: Kind, reply: Reply) -> Outgoing {
+    Outgoing {
+        id: 0,
+        message: message.message,
+        method: message.method,
+        kind,
+        payload: message.payload,
+        deadline: message.timeout.map(|after| Instant::now() + after),
+        after: message.timeout.unwrap_or_default(),
+        retries: message.retries,
+        fate: Fate::NotSent,
+        reply,
+    }
+}
+
+/// The replies of a stream. Dropped before their end, it is taken back (L5).
+pub(in crate::actor) struct Incoming {
+    id: u64,
+    lane: Arc<Shared>,
+    replies: mpsc::Receiver<Result<Option<Bytes>, AskError>>,
+    /// Since the actor's side was told.
+    taken: u32,
+    ended: bool,
+}
+
+impl Incoming {
+    /// The next reply, an error, or the end.
+    pub(in crate::actor) fn poll(&mut self, cx: &mut Context<'_>) -> Poll<Option<Answer>> {
+        let reply = ready!(self.replies.poll_recv(cx));
+        let reply = reply.unwrap_or(Err(AskError::Cancelled)).transpose();
+        if let Some(Ok(_)) = reply {
+            self.taken += 1;
+            // Not for each one a word of its own.
+            if self.taken >= CREDIT / 2 {
+                self.lane.credit(self.id, std::mem::take(&mut self.taken));
             }
-            Err(e) => {
-                answer(outgoing.reply, Err(AskError::Codec(e.to_string())));
-                false
-            }
+        } else {
+            self.ended = true;
+        }
+        Poll::Ready(reply)
+    }
+}
+
+impl Drop for Incoming {
+    fn drop(&mut self) {
+        if !self.ended {
+            self.replies.close();
+            self.lane.withdraw(self.id);
         }
     }
+}
 
-    fn end(&self, first: &mut VecDeque<Outgoing>, ended: Ended) {
-        let lane = self.lane;
-        let open = std::mem::take(&mut *self.open.lock().expect("no panic while held"));
-        match ended {
-            Ended::Lost(why) => {
-                lane.process.head.doubt(lane.actor);
-                for outgoing in open.into_values() {
-                    let lost = lane.lost(why.clone(), Fate::MaybeExecuted);
-                    answer(outgoing.reply, Err(lost));
+/// An ask whose asker waits; dropped before the answer, it is taken back, as far as that can be (L5).
+struct Asked<T> {
+    id: u64,
+    lane: Arc<Shared>,
+    answer: oneshot::Receiver<Result<T, AskError>>,
+}
+
+impl<T> Asked<T> {
+    /// Time is up: the answer, where it comes at the last moment; else what became of the message.
+    async fn last_word(&mut self) -> Result<Result<T, AskError>, Fate> {
+        match self.lane.expire(self.id) {
+            Expired::Fate(fate) => Err(fate),
+            Expired::Asked => match tokio::time::timeout(LAST_WORD, &mut self.answer).await {
+                Ok(Ok(answer)) => Ok(answer),
+                _ => Err(Fate::MaybeExecuted),
+            },
+            Expired::Unknown => {
+                // From now on the lane does not let it in.
+                self.answer.close();
+                if let Ok(answer) = self.answer.try_recv() {
+                    return Ok(answer);
                 }
-            }
-            Ended::NotHere { from } => {
-                lane.process.head.life_over(lane.actor, self.incarnation);
-                for (number, outgoing) in open.into_iter().rev() {
-                    if number >= from {
-                        first.push_front(outgoing);
-                    } else {
-                        // Delivered to a life that has ended since.
-                        let why = "its node has ended it".to_owned();
-                        let died = lane.died(why, true, Fate::MaybeExecuted);
-                        answer(outgoing.reply, Err(died));
-                    }
+                match self.lane.expire(self.id) {
+                    Expired::Fate(fate) => Err(fate),
+                    Expired::Asked => Err(Fate::MaybeExecuted),
+                    Expired::Unknown => Err(Fate::NotSent),
                 }
             }
         }
     }
 }
 
-enum Ended {
-    Lost(String),
-    /// No call from this number on was delivered.
-    NotHere {
-        from: u64,
-    },
-}
-
-struct Replies {
-    open: Open,
-    label: String,
-    process: Arc<Process>,
-    actor: ActorId,
-    incarnation: u32,
-}
-
-impl Replies {
-    async fn read(self, mut reader: FrameReader) -> Ended {
-        loop {
-            let reply = match reader.recv::<Reply>().await {
-                Ok(Some(reply)) => reply,
-                Ok(None) => return Ended::Lost("its node closed the lane".to_owned()),
-                Err(WireError::Closed(why)) => return Ended::Lost(why),
-                Err(e) => return Ended::Lost(e.to_string()),
-            };
-            let error = match reply.result {
-                Ok(bytes) => {
-                    answer(self.asked(reply.number), Ok(bytes));
-                    continue;
-                }
-                Err(Refusal::NotHere) => return Ended::NotHere { from: reply.number },
-                Err(Refusal::Died(here)) => {
-                    let head = &self.process.head;
-                    let for_good = head.after_life(self.actor, self.incarnation).await;
-                    AskError::ActorDied {
-                        actor: self.label.clone(),
-                        restarting: for_good.is_none(),
-                        cause: for_good.unwrap_or(here),
-                        fate: Fate::MaybeExecuted,
-                    }
-                }
-                Err(Refusal::NoHandler) => AskError::NoHandler {
-                    actor: self.label.clone(),
-                    message: String::new(),
-                },
-                Err(Refusal::Codec(why)) => AskError::Codec(why),
-            };
-            answer(self.asked(reply.number), Err(error));
+impl<T> Drop for Asked<T> {
+    fn drop(&mut self) {
+        if !self.answer.is_terminated() {
+            self.answer.close();
+            self.lane.withdraw(self.id);
         }
-    }
-
-    fn asked(&self, number: u64) -> Option<oneshot::Sender<Answer>> {
-        let mut open = self.open.lock().expect("no panic while held");
-        open.remove(&number)?.reply
-    }
-}
-
-fn answer(reply: Option<oneshot::Sender<Answer>>, answer: Answer) {
-    if let Some(reply) = reply {
-        // An error means that the asker no longer waits.
-        let _ = reply.send(answer);
     }
 }

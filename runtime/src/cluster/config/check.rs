@@ -19,6 +19,13 @@ impl ClusterConfig {
             }
         }
         for node in &self.nodes {
+            for (gpu, &at) in node.gpus.iter().flatten().copied().zip(&node.places.gpus) {
+                let has = |n: &&NodeConfig| n.gpus.as_ref().is_some_and(|all| all.contains(&gpu));
+                if let Some(other) = self.neighbours(node).find(has) {
+                    let (node, other) = (node.name.clone(), other.name.clone());
+                    return Err(self.error(at, ConfigErrorKind::GpuElsewhere { gpu, node, other }));
+                }
+            }
             for (core, at) in node.held_places() {
                 if node
                     .cores

@@ -111,9 +111,19 @@ pub enum ConfigErrorKind {
     /// Two nodes of one name.
     #[error("a node named `{name}` stands already in line {first}; give this one another name")]
     DuplicateNode { name: String, first: u32 },
-    /// A core twice in one list.
-    #[error("core {core} stands twice in `{key}`; write it once")]
-    CoreTwice { core: u32, key: &'static str },
+    /// A number twice in one list.
+    #[error("{number} stands twice in `{key}`; write it once")]
+    Twice { number: u32, key: String },
+    /// A GPU that another node of the host has too.
+    #[error(
+        "node `{node}` has GPU {gpu}, which node `{other}` of the same host has too; \
+             a GPU belongs to one node"
+    )]
+    GpuElsewhere {
+        gpu: u32,
+        node: String,
+        other: String,
+    },
     /// A core both held and shared by a node.
     #[error(
         "core {core} is both held and shared by node `{node}`; take it out of `cores` or of `held`"

@@ -18,7 +18,7 @@ mod read;
 
 pub use error::{ConfigError, ConfigErrorKind, Position};
 
-use super::demand::{Capacity, HeldCore, Milli};
+use super::demand::{Capacity, Gpu, HeldCore, Milli};
 use crate::node::MachineFacts;
 
 /// A cluster, as its file describes it.
@@ -57,6 +57,9 @@ pub struct NodeConfig {
     pub shield: bool,
     /// Memory in bytes; `None`: an even share of nine tenths of what the host's nodes leave open.
     pub memory: Option<u64>,
+    /// The GPUs that it has, by the driver's numbers, whether they are found or not; `None`: those that are found
+    /// and that no node of its host names, if it is the first of its host that names none.
+    pub gpus: Option<Vec<u32>>,
     /// Custom resources, in thousandths.
     pub resources: BTreeMap<String, Milli>,
     /// Where it listens (UDP); port 0: any that is free.
@@ -72,6 +75,7 @@ struct Places {
     memory: Position,
     cores: Vec<Position>,
     held: Vec<Position>,
+    gpus: Vec<Position>,
 }
 
 /// Which launcher starts a node, and where.
@@ -179,11 +183,40 @@ impl ClusterConfig {
             .collect()
     }
 
-    /// What a node has to give, on a machine with these facts and a build with these actor types.
+    /// The GPUs of a node, where the machine has those that were `found`.
+    pub fn gpus(&self, node: &NodeConfig, found: &[Gpu]) -> Vec<Gpu> {
+        let known = |index: u32| found.iter().find(|gpu| gpu.index == index).cloned();
+        if let Some(named) = &node.gpus {
+            let declared = |index| Gpu {
+                index,
+                model: String::new(),
+                memory: 0,
+            };
+            let all = named
+                .iter()
+                .map(|&index| known(index).unwrap_or(declared(index)));
+            return all.collect();
+        }
+        let on_host = || self.nodes.iter().filter(|other| other.host == node.host);
+        let first = on_host().find(|other| other.gpus.is_none());
+        if first.is_none_or(|first| first.name != node.name) {
+            return Vec::new();
+        }
+        let named: BTreeSet<u32> = on_host()
+            .filter_map(|n| n.gpus.as_ref())
+            .flatten()
+            .copied()
+            .collect();
+        let left = found.iter().filter(|gpu| !named.contains(&gpu.index));
+        left.cloned().collect()
+    }
+
+    /// What a node has to give, on a machine with these facts and these GPUs and a build with these actor types.
     pub fn capacity(
         &self,
         node: &NodeConfig,
         facts: &MachineFacts,
+        gpus: &[Gpu],
         actor_types: impl IntoIterator<Item = String>,
     ) -> Capacity {
         let on_host = || self.nodes.iter().filter(|other| other.host == node.host);
@@ -207,6 +240,7 @@ impl ClusterConfig {
                     numa: numa(core),
                 })
                 .collect(),
+            gpus: self.gpus(node, gpus),
             custom: node.resources.clone(),
             labels: node.labels.clone(),
             actor_types: actor_types.into_iter().collect(),

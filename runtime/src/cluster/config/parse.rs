@@ -26,6 +26,7 @@ const NODE: &[&str] = &[
     "held",
     "shield",
     "memory",
+    "gpus",
     "resources",
     "listen",
 ];
@@ -33,6 +34,7 @@ const POOL: &[&str] = &["min", "max", "target_queue", "idle_s"];
 
 /// The highest number of a core that Linux can have (`CONFIG_NR_CPUS` of x86-64 is at most 8192).
 const MOST_CORES: u32 = 8191;
+const MOST_GPUS: u32 = 1023;
 
 pub(super) fn parse(text: &str, origin: &Path) -> Result<ClusterConfig> {
     let source = Source { origin, text };
@@ -98,11 +100,11 @@ fn node(value: &Value<'_>) -> Result<NodeConfig> {
     };
     let cores = table
         .get("cores")
-        .map(|value| core_list(&value, "cores", &mut places.cores))
+        .map(|value| core_list(&value, &mut places.cores))
         .transpose()?;
     let held = table
         .get("held")
-        .map(|value| core_list(&value, "held", &mut places.held))
+        .map(|value| core_list(&value, &mut places.held))
         .transpose()?;
     let memory = match table.get("memory") {
         None => None,
@@ -111,6 +113,10 @@ fn node(value: &Value<'_>) -> Result<NodeConfig> {
             Some(size(&value)?)
         }
     };
+    let gpus = table
+        .get("gpus")
+        .map(|value| number_list(&value, MOST_GPUS, &mut places.gpus))
+        .transpose()?;
     let any_port = match host {
         Host::Local => SocketAddr::from(([127, 0, 0, 1], 0)),
         Host::Ssh(_) => SocketAddr::from(([0, 0, 0, 0], 0)),
@@ -141,6 +147,7 @@ fn node(value: &Value<'_>) -> Result<NodeConfig> {
             .transpose()?
             .unwrap_or(false),
         memory,
+        gpus,
         resources,
         listen: table
             .get("listen")
@@ -207,17 +214,22 @@ fn address(value: &Value<'_>) -> Result<SocketAddr> {
     })
 }
 
-fn core_list(value: &Value<'_>, key: &'static str, places: &mut Vec<Position>) -> Result<Vec<u32>> {
-    let mut cores = Vec::new();
-    for item in value.list("a list of core numbers, such as [0, 1]")? {
-        let core = item.whole(0, MOST_CORES)?;
-        if cores.contains(&core) {
-            return Err(item.error(ConfigErrorKind::CoreTwice { core, key }));
+fn core_list(value: &Value<'_>, places: &mut Vec<Position>) -> Result<Vec<u32>> {
+    number_list(value, MOST_CORES, places)
+}
+
+fn number_list(value: &Value<'_>, most: u32, places: &mut Vec<Position>) -> Result<Vec<u32>> {
+    let mut numbers = Vec::new();
+    for item in value.list("a list of numbers, such as [0, 1]")? {
+        let number = item.whole(0, most)?;
+        if numbers.contains(&number) {
+            let key = value.key.to_owned();
+            return Err(item.error(ConfigErrorKind::Twice { number, key }));
         }
-        cores.push(core);
+        numbers.push(number);
         places.push(item.at);
     }
-    Ok(cores)
+    Ok(numbers)
 }
 
 /// A size as `8GiB`; a fraction is allowed, a plain number is not: it would be unclear of what.

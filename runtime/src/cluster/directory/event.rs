@@ -1,14 +1,20 @@
 //! What goes into the directory and what comes out.
 
+use std::net::SocketAddr;
+
 use serde::{Deserialize, Serialize};
 
+use super::groups::{GroupRequest, GroupState};
 use super::lookup::SpawnRefused;
 use super::record::{ActorRecord, ActorState, SpawnRequest};
-use crate::cluster::ids::{ActorId, NodeId, Owner};
+use crate::cluster::death::LastWords;
+use crate::cluster::ids::{ActorId, GroupId, NodeId, Owner};
 use crate::cluster::placement::Reservation;
 use crate::cluster::supervision::DeathCause;
 
 /// What happens to actors.
+// One is handled at a time: a box would save nothing.
+#[allow(clippy::large_enum_variant)]
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum ActorEvent {
     /// An actor is wished for. Answered by `Update`s or by `SpawnRefused`.
@@ -33,6 +39,28 @@ pub enum ActorEvent {
         /// Why.
         cause: DeathCause,
     },
+    /// Its node says that it lives in a worker process, which listens there. Comes before `Started`.
+    Located {
+        /// The actor.
+        actor: ActorId,
+        /// The life.
+        incarnation: u32,
+        /// The node that says so.
+        node: NodeId,
+        /// Where its process listens.
+        address: SocketAddr,
+    },
+    /// What its node can tell of the end of its life. Comes before `Exited`.
+    LastWords {
+        /// The actor.
+        actor: ActorId,
+        /// The life.
+        incarnation: u32,
+        /// The node that says so.
+        node: NodeId,
+        /// What it can tell.
+        words: LastWords,
+    },
     /// What a node runs (every life that it starts or that has not ended), after it connected
     /// again: what the head believes is put right, and lost orders are sent again.
     Running {
@@ -40,6 +68,16 @@ pub enum ActorEvent {
         node: NodeId,
         /// The lives: actor and incarnation.
         lives: Vec<(ActorId, u32)>,
+    },
+    /// Its state, to begin its next life with. Answered by an `Update` where it is taken, by nothing where that life
+    /// is over.
+    Save {
+        /// The actor.
+        actor: ActorId,
+        /// The life that says so.
+        incarnation: u32,
+        /// Its encoded state, in place of its first one.
+        args: Vec<u8>,
     },
     /// It shall end and stay dead.
     Stop {
@@ -51,6 +89,15 @@ pub enum ActorEvent {
     /// A driver or actor is gone: what it owns ends. (The directory does this by itself
     /// for owners that are actors it knows.)
     OwnerGone(Owner),
+    /// A placement group is wished for. Answered by [`ActorAction::Group`].
+    ReserveGroup(GroupRequest),
+    /// A placement group shall end, with the actors in it.
+    EndGroup {
+        /// The group.
+        group: GroupId,
+        /// Who asks.
+        by: String,
+    },
 }
 
 /// What the head has to do or to tell.
@@ -79,6 +126,13 @@ pub enum ActorAction {
         /// Its state.
         state: ActorState,
     },
+    /// Tell everybody who asked for the placement group what became of it.
+    Group {
+        /// The group.
+        group: GroupId,
+        /// Its state.
+        state: GroupState,
+    },
     /// Tell the spawner that there will be no such actor.
     SpawnRefused {
         /// The actor.
@@ -105,6 +159,8 @@ pub struct StartOrder {
     pub args: Vec<u8>,
     /// The cores it holds.
     pub held: Vec<u32>,
+    /// The GPUs that are its own, or the one that it has a part of.
+    pub gpus: Vec<u32>,
     /// Memory it asked for, in bytes; 0 if it did not say.
     pub memory: u64,
     /// Whether it lives in a worker process of its own.
@@ -122,6 +178,7 @@ impl StartOrder {
             actor_type: spawn.demand.actor_type.clone(),
             args: spawn.args.clone(),
             held: place.held.clone(),
+            gpus: place.gpus.clone(),
             memory: spawn.demand.memory,
             process: spawn.process,
         }

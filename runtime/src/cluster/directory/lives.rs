@@ -1,12 +1,29 @@
 //! The steps of an actor's life.
 
-use std::time::Duration;
+use std::hash::{DefaultHasher, Hash as _, Hasher as _};
 
 use super::record::{ActorRecord, ActorState, SpawnRequest};
-use super::{ActorAction, Directory, Entry, SpawnRefused, StartOrder, Step};
+use super::{
+    ActorAction, Class, Directory, Entry, Refused, Retry, SpawnRefused, StartOrder, Step, Subject,
+};
+use crate::cluster::death::{DeathRecord, LastWords};
 use crate::cluster::ids::{ActorId, NodeId, Owner};
-use crate::cluster::placement::Unplaceable;
+use crate::cluster::placement::{Placement, Reservation, Unplaceable};
 use crate::cluster::supervision::{DeathCause, Fate, Supervisor};
+
+impl Entry {
+    pub(super) fn new(record: ActorRecord, supervisor: Supervisor) -> Self {
+        let mut class = DefaultHasher::new();
+        record.spawn.demand.hash(&mut class);
+        Entry {
+            record,
+            supervisor,
+            timer: None,
+            order: 0,
+            class: Class::Demand(class.finish()),
+        }
+    }
+}
 
 impl Directory {
     pub(super) fn spawn(&mut self, request: SpawnRequest, step: &mut Step<'_>) {
@@ -34,7 +51,7 @@ impl Directory {
                 max: self.limits.max_actors,
             }
         } else if let Owner::Actor(owner) = request.owner
-            && !self.actors.contains_key(&owner)
+            && !self.may_own(owner, request.owner_life)
         {
             SpawnRefused::OwnerGone { owner }
         } else {
@@ -45,13 +62,43 @@ impl Directory {
         step.actions.push(ActorAction::SpawnRefused { actor, why });
     }
 
-    fn insert(&mut self, request: SpawnRequest, step: &Step<'_>) {
-        let actor = request.actor;
-        if let Some(name) = &request.name {
-            self.names.insert(name.clone(), actor);
+    /// Whether this life of an actor goes on, so that it may own others.
+    fn may_own(&self, owner: ActorId, life: u32) -> bool {
+        self.actors.get(&owner).is_some_and(|entry| {
+            let state = &entry.record.state;
+            let lives = matches!(
+                state,
+                ActorState::Starting { .. } | ActorState::Alive { .. }
+            );
+            lives && (life == 0 || life == entry.record.incarnation)
+        })
+    }
+
+    /// Keeps what an actor's next life begins with: DI-10.
+    pub(super) fn save(
+        &mut self,
+        actor: ActorId,
+        incarnation: u32,
+        args: Vec<u8>,
+        step: &mut Step<'_>,
+    ) {
+        if let Some(Entry { record, .. }) = self.actors.get_mut(&actor)
+            && record.incarnation == incarnation
+            && record.state.node().is_some()
+        {
+            record.spawn.args = args;
+            self.changed.args.insert(actor);
+            step.actions.push(ActorAction::Update {
+                actor,
+                incarnation,
+                state: record.state.clone(),
+            });
         }
-        self.owned.entry(request.owner).or_default().insert(actor);
-        let supervisor = Supervisor::new(request.restart, self.limits.backoff);
+    }
+
+    fn insert(&mut self, request: SpawnRequest, step: &mut Step<'_>) {
+        let actor = request.actor;
+        let supervisor = Supervisor::new(request.restart, self.limits.backoff).on(request.terms);
         // Never seen: `place` decides at once.
         let state = ActorState::Restarting {
             at: step.now,
@@ -62,67 +109,125 @@ impl Directory {
             spawn: request,
             incarnation: 0,
             state,
+            worker: None,
+            words: LastWords::default(),
+            death: None,
         };
-        self.changed.actors.insert(actor);
         self.changed.args.insert(actor);
-        self.actors.insert(
-            actor,
-            Entry {
-                record,
-                supervisor,
-                timer: None,
-                order: 0,
-            },
-        );
+        self.enrol(Entry::new(record, supervisor), step.placement);
+    }
+
+    /// Takes an actor into all tables by which it is found.
+    pub(super) fn enrol(&mut self, entry: Entry, placement: &mut Placement) {
+        let spawn = &entry.record.spawn;
+        let actor = spawn.actor;
+        self.changed.actors.insert(actor);
+        if let Some(name) = &spawn.name {
+            self.names.insert(name.clone(), actor);
+        }
+        placement.introduce(actor, spawn.name.as_deref());
+        self.owned.entry(spawn.owner).or_default().insert(actor);
+        if let Some(bundle) = spawn.demand.bundle {
+            self.in_group.entry(bundle.group).or_default().insert(actor);
+        }
+        if matches!(entry.record.state, ActorState::Pending { .. }) {
+            self.queue(entry.order, Subject::Actor(actor), entry.class, true);
+            self.pending_near += usize::from(!spawn.demand.affinity.is_empty());
+        }
+        if let Some(node) = entry.record.state.node() {
+            self.on_node.entry(node).or_default().insert(actor);
+        }
+        let timer = entry.timer.map(|at| (at, Subject::Actor(actor)));
+        self.timers.extend(timer);
+        self.actors.insert(actor, entry);
     }
 
     /// Finds a place for an actor that has none: then it starts, else it pends or dies.
     pub(super) fn place(&mut self, actor: ActorId, step: &mut Step<'_>) {
-        let Some(entry) = self.actors.get_mut(&actor) else {
+        let Some(entry) = self.actors.get(&actor) else {
             return;
         };
-        let spawn = &entry.record.spawn;
-        match step.placement.reserve(actor, &spawn.demand) {
-            Ok(place) => {
-                entry.record.incarnation += 1;
-                step.actions
-                    .push(ActorAction::Start(StartOrder::of(&entry.record, &place)));
-                self.on_node.entry(place.node).or_default().insert(actor);
-                let state = ActorState::Starting {
-                    node: place.node,
-                    since: step.now,
-                };
-                self.enter(
-                    actor,
-                    state,
-                    Some(step.now + self.limits.start_within),
-                    step,
-                );
-            }
+        match step.placement.reserve(actor, &entry.record.spawn.demand) {
+            Ok(place) => self.begin_life(actor, &place, step),
             Err(why) => self.pend(actor, why, step),
         }
     }
 
-    fn pend(&mut self, actor: ActorId, why: Unplaceable, step: &mut Step<'_>) {
+    /// Tries an actor that pends once more, after nodes have changed: what is refused again has its reasons said
+    /// anew, which are the same for all that ask for the same.
+    pub(super) fn place_again(
+        &mut self,
+        actor: ActorId,
+        refused: &mut Refused,
+        step: &mut Step<'_>,
+    ) {
+        let Some(entry) = self.actors.get(&actor) else {
+            return;
+        };
+        let (demand, class) = (&entry.record.spawn.demand, entry.class);
+        let alike = step.placement.treats_alike(actor, demand);
+        if alike && let Some(why) = refused.get(&class).cloned() {
+            self.pend(actor, why, step);
+            return;
+        }
+        match step.placement.reserve(actor, demand) {
+            Ok(place) => self.begin_life(actor, &place, step),
+            Err(why) => {
+                if alike {
+                    refused.insert(class, why.clone());
+                }
+                self.pend(actor, why, step);
+            }
+        }
+    }
+
+    /// Tries an actor that pends once more, after something came free; says whether another one that asks for the
+    /// same may have better luck, or as good.
+    pub(super) fn place_if_it_can(&mut self, actor: ActorId, step: &mut Step<'_>) -> bool {
+        let Some(entry) = self.actors.get(&actor) else {
+            return true;
+        };
+        let demand = &entry.record.spawn.demand;
+        match step.placement.try_reserve(actor, demand) {
+            Some(place) => {
+                self.begin_life(actor, &place, step);
+                true
+            }
+            None => !step.placement.treats_alike(actor, demand),
+        }
+    }
+
+    fn begin_life(&mut self, actor: ActorId, place: &Reservation, step: &mut Step<'_>) {
         let Some(entry) = self.actors.get_mut(&actor) else {
+            return;
+        };
+        entry.record.incarnation += 1;
+        step.actions
+            .push(ActorAction::Start(StartOrder::of(&entry.record, place)));
+        self.on_node.entry(place.node).or_default().insert(actor);
+        let state = ActorState::Starting {
+            node: place.node,
+            since: step.now,
+        };
+        let deadline = Some(step.now + self.limits.start_within);
+        self.enter(actor, state, deadline, step);
+        if self.pending_near > 0 {
+            self.retry = self.retry.max(Retry::Freed);
+        }
+    }
+
+    fn pend(&mut self, actor: ActorId, why: Unplaceable, step: &mut Step<'_>) {
+        let Some(entry) = self.actors.get(&actor) else {
             return;
         };
         let (since, news) = match &entry.record.state {
             ActorState::Pending { since, why: before } => (*since, *before != why),
             _ => (step.now, true),
         };
-        let patience = match (why.infeasible, self.nodes_missing) {
-            (true, false) => Duration::ZERO,
-            (true, true) => self.limits.await_nodes,
-            (false, _) => entry
-                .record
-                .spawn
-                .place_within
-                .unwrap_or(self.limits.place_within),
-        };
+        let patience = self.patience(&why, entry.record.spawn.place_within);
         let deadline = since.saturating_add(patience);
         if deadline <= step.now {
-            self.bury(actor, DeathCause::Unplaceable(why.to_string()), step);
+            self.bury_lifeless(actor, DeathCause::Unplaceable(why.to_string()), step);
         } else if news {
             self.enter(
                 actor,
@@ -131,7 +236,7 @@ impl Directory {
                 step,
             );
         } else {
-            self.set_timer(actor, Some(deadline));
+            self.set_timer(Subject::Actor(actor), Some(deadline));
         }
     }
 
@@ -143,6 +248,13 @@ impl Directory {
         step: &mut Step<'_>,
     ) {
         if !self.is_life(actor, incarnation, node) {
+            // An order that was sent again may make a life that was given up meanwhile: DI-11.
+            step.actions.push(ActorAction::Stop {
+                node,
+                actor,
+                incarnation,
+                force: true,
+            });
             return;
         }
         let Some(entry) = self.actors.get_mut(&actor) else {
@@ -221,14 +333,22 @@ impl Directory {
             _ => cause,
         };
         let node = entry.record.state.node();
+        let words = std::mem::take(&mut entry.record.words);
+        entry.record.worker = None;
+        // What an ended group keeps is given back with its last actor.
+        let group = entry.record.spawn.demand.bundle.map(|bundle| bundle.group);
+        self.changed.groups.extend(group);
         let fate = entry.supervisor.ended(cause.clone(), step.now);
+        self.record_death(actor, cause.clone(), words, step);
         if let Some(on_node) = node.and_then(|node| self.on_node.get_mut(&node)) {
             on_node.remove(&actor);
         }
         step.placement.release(actor);
-        self.retry = true;
+        self.retry = self.retry.max(Retry::Freed);
         match fate {
             Fate::Restart { at, attempt } => {
+                // What it owned was its life's, not its own: the next one begins anew.
+                step.bereaved.push(Owner::Actor(actor));
                 self.enter(
                     actor,
                     ActorState::Restarting {
@@ -240,8 +360,45 @@ impl Directory {
                     step,
                 );
             }
-            Fate::Dead(cause) => self.bury(actor, cause, step),
+            Fate::Dead(cause) => {
+                // Giving up wraps the cause: the record says so too.
+                if let Some(death) = self
+                    .actors
+                    .get_mut(&actor)
+                    .and_then(|e| e.record.death.as_mut())
+                {
+                    death.cause = cause.clone();
+                }
+                self.bury(actor, cause, step);
+            }
         }
+    }
+
+    fn record_death(
+        &mut self,
+        actor: ActorId,
+        cause: DeathCause,
+        words: LastWords,
+        step: &Step<'_>,
+    ) {
+        let at = self.epoch_ms + step.now.as_millis() as u64;
+        if let Some(Entry { record, .. }) = self.actors.get_mut(&actor) {
+            record.death = Some(Box::new(DeathRecord {
+                actor,
+                name: record.spawn.name.clone(),
+                actor_type: record.spawn.demand.actor_type.clone(),
+                incarnation: record.incarnation,
+                cause,
+                at_unix_ms: at,
+                words,
+            }));
+        }
+    }
+
+    /// Buries an actor that has no life at present.
+    fn bury_lifeless(&mut self, actor: ActorId, cause: DeathCause, step: &mut Step<'_>) {
+        self.record_death(actor, cause.clone(), LastWords::default(), step);
+        self.bury(actor, cause, step);
     }
 
     /// Ends an actor for good, or for `cause` if a life of it is to end first.
@@ -286,7 +443,7 @@ impl Directory {
                 }
             }
             ActorState::Pending { .. } | ActorState::Restarting { .. } => {
-                self.bury(actor, cause, step)
+                self.bury_lifeless(actor, cause, step)
             }
             ActorState::Dead { .. } => {}
         }
@@ -298,6 +455,8 @@ impl Directory {
         };
         let incarnation = entry.record.incarnation;
         match entry.record.state.clone() {
+            // DI-9: `bury` looks at it again with the last of them.
+            ActorState::Restarting { .. } if self.owned.contains_key(&Owner::Actor(actor)) => {}
             ActorState::Restarting { .. } | ActorState::Pending { .. } => self.place(actor, step),
             ActorState::Starting { node, .. } => {
                 let waited = self.limits.start_within.as_secs_f64();
@@ -362,6 +521,18 @@ impl Directory {
         if let Some(name) = &record.spawn.name {
             self.names.remove(name);
         }
+        step.placement.forget(actor);
+        if let Some(bundle) = record.spawn.demand.bundle
+            && let Some(inside) = self.in_group.get_mut(&bundle.group)
+        {
+            inside.remove(&actor);
+            if inside.is_empty() {
+                self.in_group.remove(&bundle.group);
+            }
+        }
+        if self.pending_near > 0 {
+            self.retry = Retry::Changed;
+        }
         let owner = record.spawn.owner;
         if let Some(owned) = self.owned.get_mut(&owner) {
             owned.remove(&actor);
@@ -383,5 +554,19 @@ impl Directory {
         self.dead_order.push_back(actor);
         self.dead.insert(actor, record);
         step.bereaved.push(Owner::Actor(actor));
+        if let Owner::Actor(parent) = owner {
+            self.maybe_begin(parent, step);
+        }
+    }
+
+    /// Begins the next life of an actor that waits only for the end of what its last one owned: DI-9.
+    fn maybe_begin(&mut self, actor: ActorId, step: &mut Step<'_>) {
+        let waits = self.actors.get(&actor).is_some_and(|entry| {
+            let restarting = matches!(entry.record.state, ActorState::Restarting { .. });
+            restarting && entry.timer.is_none()
+        });
+        if waits && !self.owned.contains_key(&Owner::Actor(actor)) {
+            self.place(actor, step);
+        }
     }
 }

@@ -43,9 +43,10 @@ pub enum SpawnRefused {
         /// The limit.
         max: usize,
     },
-    /// The actor that would own it is dead or unknown.
+    /// The actor that would own it is dead, ends, or has begun another life than the one that asked.
     #[error(
-        "actor {owner}, which was to own it, is dead; spawn it from an actor that lives, or detached"
+        "actor {owner}, which was to own it, is gone, or its life that asked is; spawn it from an actor that lives, or \
+         `.detached()`"
     )]
     OwnerGone {
         /// The owner.

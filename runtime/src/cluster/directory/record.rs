@@ -1,14 +1,16 @@
 //! What the head knows of one actor.
 
 use std::fmt;
+use std::net::SocketAddr;
 use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 
+use crate::cluster::death::{DeathRecord, LastWords};
 use crate::cluster::demand::Demand;
 use crate::cluster::ids::{ActorId, NodeId, Owner};
 use crate::cluster::placement::Unplaceable;
-use crate::cluster::supervision::{DeathCause, Restart};
+use crate::cluster::supervision::{DeathCause, Restart, Terms};
 
 /// A wish for an actor.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -19,12 +21,17 @@ pub struct SpawnRequest {
     pub name: Option<String>,
     /// Who it belongs to.
     pub owner: Owner,
+    /// Where the owner is an actor: in which of its lives it asks, so that what an ended life asked for late is not
+    /// made for the next one. 0 where it does not say.
+    pub owner_life: u32,
     /// What it needs, and its type.
     pub demand: Demand,
     /// Its encoded first state.
     pub args: Vec<u8>,
     /// When it is started again.
     pub restart: Restart,
+    /// On which terms.
+    pub terms: Terms,
     /// Whether it lives in a worker process of its own, not in its node's process.
     pub process: bool,
     /// How long it may wait for a place, each time; the head's default if `None`.
@@ -123,4 +130,10 @@ pub struct ActorRecord {
     pub incarnation: u32,
     /// Where it is in its life.
     pub state: ActorState,
+    /// Where its worker process listens; `None` where it lives in its node's process.
+    pub worker: Option<SocketAddr>,
+    /// What its node has told of the end of its present life.
+    pub words: LastWords,
+    /// How its last life ended that did.
+    pub death: Option<Box<DeathRecord>>,
 }

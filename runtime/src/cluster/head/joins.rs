@@ -51,7 +51,7 @@ impl Head<'_> {
                 self.handle(HeadEvent::Driver(DriverEvent::Joined(id)));
                 self.welcome(peer, None, true);
             }
-            PeerRole::Client => self.welcome(peer, None, true),
+            PeerRole::Worker { .. } | PeerRole::Client => self.welcome(peer, None, true),
         }
     }
 
@@ -64,7 +64,7 @@ impl Head<'_> {
         let heard: Vec<_> = back
             .ended
             .iter()
-            .map(|(actor, life, _)| (*actor, *life))
+            .map(|(actor, life, ..)| (*actor, *life))
             .collect();
         let actions = self.state.handle(HeadEvent::Return(back), self.now());
         let joined = actions.iter().find_map(|action| match action {

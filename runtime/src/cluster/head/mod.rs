@@ -31,7 +31,7 @@ use super::{
 use crate::build_id::build_id;
 use crate::control::{FromHead, Location, PeerRole, Response, ToHead};
 use crate::error::{Error, Result};
-use crate::ids::{ActorId, NodeId};
+use crate::ids::{ActorId, GroupId, NodeId};
 use crate::process::{Knock, Process};
 use crate::wire::Identity;
 
@@ -57,9 +57,7 @@ pub(crate) async fn run(
     // Before the port: a second head is told of the first, not of a port in use.
     let mut claim = state_dir.claim_head()?;
     let identity = Identity::load_or_create(&state_dir.keys())?;
-    let now_ms = SystemTime::now()
-        .duration_since(UNIX_EPOCH)
-        .map_or(0, |t| u64::try_from(t.as_millis()).unwrap_or(u64::MAX));
+    let now_ms = unix_ms();
     let (store, snapshot) = HeadStore::open(&state_dir.head_store(), &build_id(), now_ms)?;
     let goes_on = !snapshot.is_empty();
     // The clock goes on from the cluster's start; never backwards, should the machine's have been set back.
@@ -79,6 +77,7 @@ pub(crate) async fn run(
     let names: BTreeSet<String> = config.nodes.iter().map(|n| n.name.clone()).collect();
     let settings = HeadSettings {
         expected: names.clone(),
+        epoch_ms: store.began_ms(),
         ..HeadSettings::default()
     };
     let state = if goes_on {
@@ -87,6 +86,15 @@ pub(crate) async fn run(
     } else {
         HeadState::new(settings)
     };
+    let mut workers: HashMap<NodeId, HashMap<ActorId, SocketAddr>> = HashMap::new();
+    for actor in state.directory().actors() {
+        if let (Some(node), Some(address)) = (actor.state.node(), actor.worker) {
+            workers
+                .entry(node)
+                .or_default()
+                .insert(actor.spawn.actor, address);
+        }
+    }
     let (launcher, children) = Launcher::start(&config, &state_dir, process.address)?;
     let (inbox, events) = mpsc::channel(INBOX);
     let (writer, written) = Writer::start(store)?;
@@ -101,7 +109,9 @@ pub(crate) async fn run(
         peers: HashMap::new(),
         nodes: BTreeMap::new(),
         next_peer: 0,
+        workers,
         waiting: HashMap::new(),
+        groups_waiting: HashMap::new(),
         awaited: names,
         goes_on,
         ready: Some(Box::new(ready)),
@@ -114,6 +124,12 @@ pub(crate) async fn run(
     HeadStore::put_aside(&state_dir.head_store())?;
     claim.give_up();
     ended
+}
+
+/// Milliseconds since 1970.
+fn unix_ms() -> u64 {
+    let since = SystemTime::now().duration_since(UNIX_EPOCH);
+    since.map_or(0, |since| since.as_millis() as u64)
 }
 
 type Ready<'a> = Box<dyn FnOnce(Result<(), String>) + 'a>;
@@ -130,8 +146,12 @@ struct Head<'a> {
     peers: HashMap<PeerId, Peer>,
     nodes: BTreeMap<NodeId, (PeerId, SocketAddr)>,
     next_peer: PeerId,
+    /// Where the worker processes of the nodes listen.
+    workers: HashMap<NodeId, HashMap<ActorId, SocketAddr>>,
     /// Who waits to hear what becomes of an actor.
     waiting: HashMap<ActorId, Vec<Waiter>>,
+    /// Who waits to hear that a placement group is reserved.
+    groups_waiting: HashMap<GroupId, Vec<(PeerId, u64)>>,
     /// Nodes of the file that have not joined for the first time.
     awaited: BTreeSet<String>,
     /// Whether it goes on with the cluster of a head that died.
@@ -250,7 +270,23 @@ impl Head<'_> {
                 }
                 self.handle(HeadEvent::Node(MemberEvent::Heartbeat(node)));
             }
-            (ToHead::Started { actor, incarnation }, Some(node)) => {
+            (
+                ToHead::Started {
+                    actor,
+                    incarnation,
+                    worker,
+                },
+                Some(node),
+            ) => {
+                if let Some(address) = worker {
+                    self.workers.entry(node).or_default().insert(actor, address);
+                    self.handle(HeadEvent::Actor(ActorEvent::Located {
+                        actor,
+                        incarnation,
+                        node,
+                        address,
+                    }));
+                }
                 self.handle(HeadEvent::Actor(ActorEvent::Started {
                     actor,
                     incarnation,
@@ -262,16 +298,25 @@ impl Head<'_> {
                     actor,
                     incarnation,
                     cause,
+                    words,
                 },
                 Some(node),
             ) => {
                 tracing::info!(%actor, incarnation, %cause, "an actor's life ended");
+                self.handle(HeadEvent::Actor(ActorEvent::LastWords {
+                    actor,
+                    incarnation,
+                    node,
+                    words,
+                }));
+                let why = cause.to_string();
                 self.handle(HeadEvent::Actor(ActorEvent::Exited {
                     actor,
                     incarnation,
                     node,
                     cause,
                 }));
+                self.worker_gone(node, actor, &why);
                 self.tell(peer, FromHead::Heard { actor, incarnation });
             }
             (ToHead::Leaving, Some(node)) => {
@@ -290,6 +335,10 @@ impl Head<'_> {
             waiting.retain(|waiter| waiter.peer != id);
         }
         self.waiting.retain(|_, waiting| !waiting.is_empty());
+        for waiting in self.groups_waiting.values_mut() {
+            waiting.retain(|(peer, _)| *peer != id);
+        }
+        self.groups_waiting.retain(|_, waiting| !waiting.is_empty());
         match &peer.role {
             PeerRole::Node(_) => {
                 if let Some(node) = peer.node
@@ -310,7 +359,8 @@ impl Head<'_> {
                     self.handle(HeadEvent::Driver(DriverEvent::Disconnected(id)));
                 }
             }
-            PeerRole::Client => {}
+            // What becomes of a worker, its node tells.
+            PeerRole::Worker { .. } | PeerRole::Client => {}
         }
     }
 
@@ -377,6 +427,9 @@ impl Head<'_> {
                     incarnation,
                     state,
                 }) => self.answer_waiting(actor, incarnation, &state),
+                HeadAction::Actor(ActorAction::Group { group, state }) => {
+                    self.answer_group(group, &state);
+                }
                 HeadAction::Actor(ActorAction::SpawnRefused { actor, why }) => {
                     self.refuse_waiting(actor, &why.to_string());
                 }
@@ -388,6 +441,13 @@ impl Head<'_> {
         let Some((peer, address)) = self.nodes.remove(&node) else {
             return;
         };
+        for actor in self.workers.remove(&node).unwrap_or_default() {
+            for peer in self.peers.keys().copied().collect::<Vec<_>>() {
+                let why = format!("its node {name} is lost: {why}");
+                let address = actor.1;
+                self.tell(peer, FromHead::WorkerGone { address, why });
+            }
+        }
         // Dropping the peer ends its stream; a process that is cut off but lives notices and ends.
         self.peers.remove(&peer);
         for peer in self.peers.keys().copied().collect::<Vec<_>>() {
@@ -396,12 +456,23 @@ impl Head<'_> {
         }
     }
 
-    fn at(&self, node: NodeId, incarnation: u32) -> Option<Response> {
+    fn at(&self, node: NodeId, incarnation: u32, worker: Option<SocketAddr>) -> Option<Response> {
         let (_, address) = self.nodes.get(&node)?;
         Some(Response::At(Location {
-            address: *address,
+            address: worker.unwrap_or(*address),
             incarnation,
         }))
+    }
+
+    /// Tells everybody that a worker process is gone, who else would wait for it to be silent for long enough.
+    fn worker_gone(&mut self, node: NodeId, actor: ActorId, why: &str) {
+        let Some(address) = self.workers.get_mut(&node).and_then(|w| w.remove(&actor)) else {
+            return;
+        };
+        for peer in self.peers.keys().copied().collect::<Vec<_>>() {
+            let why = why.to_owned();
+            self.tell(peer, FromHead::WorkerGone { address, why });
+        }
     }
 
     /// Says `word` when all that was decided so far is written down.

@@ -53,7 +53,7 @@ impl Peer {
                 match sent {
                     Ok(true) => {}
                     Ok(false) => {
-                        writer.abort();
+                        writer.abandon();
                         let gone = Inbox::Gone(id, cut_off_why(&cut_off));
                         let _ = inbox_of_writer.send(gone).await;
                         return;
@@ -119,6 +119,7 @@ fn cut_off_why(role: &PeerRole) -> String {
     let name = match role {
         PeerRole::Node(node) => format!("node {}", node.hello.name),
         PeerRole::Driver { name, .. } => format!("driver {name}"),
+        PeerRole::Worker { node, actor } => format!("the worker of {actor} on {node}"),
         PeerRole::Client => "a client".to_owned(),
     };
     tracing::error!(peer = %name, "a peer takes no orders: it is cut off");

@@ -2,10 +2,13 @@
 
 use super::peers::PeerId;
 use super::{Head, HeadEvent};
-use crate::cluster::{ActorEvent, ActorState, DriverEvent};
+use crate::cluster::{ActorEvent, ActorState, DriverEvent, GroupState, Owner};
 use crate::control::{FromHead, PeerRole, Request, Response};
-use crate::ids::ActorId;
-use crate::observe::Status;
+use crate::ids::{ActorId, GroupId};
+use crate::observe::{Status, Why};
+
+// What the head keeps of one actor's state, in bytes.
+const MAX_SAVED: usize = 1 << 20;
 
 /// Whom to answer when an actor's state changes.
 pub(super) struct Waiter {
@@ -23,12 +26,19 @@ enum Wish {
     AfterLife { incarnation: u32 },
     /// That it is dead, or as good as that: its node was told to use force.
     End,
+    /// How it died.
+    Death,
 }
 
 impl Head<'_> {
     pub(super) fn request(&mut self, peer: PeerId, number: u64, request: Request) {
         let response = match request {
             Request::Spawn(spawn) => {
+                if let Some(why) = self.owner_gone(spawn.owner) {
+                    let response = Err(why);
+                    self.tell(peer, FromHead::Response { number, response });
+                    return;
+                }
                 let waiter = Waiter {
                     peer,
                     number,
@@ -46,13 +56,18 @@ impl Head<'_> {
                 self.wait(peer, number, actor, Wish::AfterLife { incarnation });
                 return;
             }
+            Request::Closed { actor } => {
+                self.wait(peer, number, actor, Wish::Death);
+                return;
+            }
+            Request::Save {
+                actor,
+                incarnation,
+                args,
+            } => self.save(actor, incarnation, args),
             Request::Find { name, type_name } => self.find(&name, &type_name),
             Request::Stop { actor } => {
-                let by = match self.peers.get(&peer).map(|p| &p.role) {
-                    Some(PeerRole::Driver { name, .. }) => format!("driver {name}"),
-                    Some(PeerRole::Node(node)) => format!("an actor on {}", node.hello.name),
-                    _ => "an operator".to_owned(),
-                };
+                let by = self.who(peer);
                 self.handle(HeadEvent::Actor(ActorEvent::Stop { actor, by }));
                 if self.state.directory().get(actor).is_some() {
                     self.wait(peer, number, actor, Wish::End);
@@ -67,6 +82,22 @@ impl Head<'_> {
                 }
                 Ok(Response::Done)
             }
+            Request::Reserve(request) => {
+                self.groups_waiting
+                    .entry(request.group)
+                    .or_default()
+                    .push((peer, number));
+                self.handle(HeadEvent::Actor(ActorEvent::ReserveGroup(*request)));
+                return;
+            }
+            Request::EndGroup { group } => {
+                let by = self.who(peer);
+                self.handle(HeadEvent::Actor(ActorEvent::EndGroup { group, by }));
+                Ok(Response::Done)
+            }
+            Request::Why { which } => {
+                Why::of(&self.state, &which, self.now()).map(|why| Response::Why(Box::new(why)))
+            }
             Request::Status => Ok(Response::Status(Box::new(Status::of(
                 &self.name,
                 &self.state,
@@ -76,11 +107,75 @@ impl Head<'_> {
         self.tell(peer, FromHead::Response { number, response });
     }
 
+    /// Why nothing can be made for this owner, if it is a driver that is gone. Of actors the directory knows.
+    fn owner_gone(&self, owner: Owner) -> Option<String> {
+        let Owner::Driver(driver) = owner else {
+            return None;
+        };
+        let here = self
+            .peers
+            .values()
+            .any(|peer| matches!(peer.role, PeerRole::Driver { id, .. } if id == driver));
+        (!here).then(|| {
+            format!("{owner}, which was to own it, is gone; spawn it from a driver that runs, or `.detached()`")
+        })
+    }
+
+    fn save(
+        &mut self,
+        actor: ActorId,
+        incarnation: u32,
+        args: Vec<u8>,
+    ) -> Result<Response, String> {
+        if args.len() > MAX_SAVED {
+            return Err(format!(
+                "its state of {} bytes is over the limit of {MAX_SAVED}; keep large parts elsewhere, for example in an \
+                 object that another actor put, and only their names in the state",
+                args.len()
+            ));
+        }
+        let event = ActorEvent::Save {
+            actor,
+            incarnation,
+            args,
+        };
+        let actions = self.state.handle(HeadEvent::Actor(event), self.now());
+        let taken = !actions.is_empty();
+        self.act(actions);
+        let over = format!("life {incarnation} of actor {actor} is over: nothing is saved for it");
+        taken.then_some(Response::Done).ok_or(over)
+    }
+
+    /// Who a peer is, as a reason for what it orders.
+    fn who(&self, peer: PeerId) -> String {
+        match self.peers.get(&peer).map(|p| &p.role) {
+            Some(PeerRole::Driver { name, .. }) => format!("driver {name}"),
+            Some(PeerRole::Node(node)) => format!("an actor on {}", node.hello.name),
+            Some(PeerRole::Worker { node, .. }) => format!("an actor on {node}"),
+            _ => "an operator".to_owned(),
+        }
+    }
+
+    /// A placement group's state has changed: answers who waits for it.
+    pub(super) fn answer_group(&mut self, group: GroupId, state: &GroupState) {
+        let answer = match state {
+            GroupState::Pending { .. } => return,
+            GroupState::Reserved { .. } => Ok(Response::Done),
+            GroupState::Ended { cause } => Err(cause.to_string()),
+        };
+        for (peer, number) in self.groups_waiting.remove(&group).unwrap_or_default() {
+            let response = answer.clone();
+            self.tell(peer, FromHead::Response { number, response });
+        }
+    }
+
     /// Answers now if it can be, else when the actor's state allows.
     fn wait(&mut self, peer: PeerId, number: u64, actor: ActorId, wish: Wish) {
         let response = match self.state.directory().get(actor) {
             None => Some(Err(format!("this cluster knows no actor {actor}"))),
-            Some(record) => self.fulfil(wish, record.incarnation, &record.state).map(Ok),
+            Some(record) => self
+                .fulfil(wish, actor, record.incarnation, &record.state)
+                .map(Ok),
         };
         match response {
             Some(response) => self.tell(peer, FromHead::Response { number, response }),
@@ -98,7 +193,7 @@ impl Head<'_> {
         };
         let mut left = Vec::new();
         for waiter in waiting {
-            match self.fulfil(waiter.wish, incarnation, state) {
+            match self.fulfil(waiter.wish, actor, incarnation, state) {
                 Some(response) => {
                     let number = waiter.number;
                     let response = Ok(response);
@@ -123,20 +218,33 @@ impl Head<'_> {
         }
     }
 
-    fn fulfil(&self, wish: Wish, incarnation: u32, state: &ActorState) -> Option<Response> {
+    fn fulfil(
+        &self,
+        wish: Wish,
+        actor: ActorId,
+        incarnation: u32,
+        state: &ActorState,
+    ) -> Option<Response> {
+        let record = self.state.directory().get(actor);
+        let death = || record.and_then(|record| record.death.clone());
         match (wish, state) {
             (Wish::End, ActorState::Dead { .. } | ActorState::Stopping { forced: true, .. }) => {
                 Some(Response::Done)
             }
             (Wish::End, _) => None,
-            (_, ActorState::Dead { cause, .. }) => Some(Response::Dead(cause.clone())),
+            (_, ActorState::Dead { .. }) => death().map(Response::Dead),
             (Wish::Life { after }, ActorState::Alive { node, .. }) if incarnation > after => {
-                self.at(*node, incarnation)
+                let worker = record.filter(|r| r.incarnation == incarnation);
+                self.at(*node, incarnation, worker.and_then(|r| r.worker))
             }
-            (Wish::Life { .. }, _) => None,
+            (Wish::Life { .. } | Wish::Death, _) => None,
             (Wish::AfterLife { incarnation: over }, state) => {
                 let goes_on = incarnation == over && state.node().is_some();
-                (!goes_on).then_some(Response::Restarts)
+                (!goes_on).then(|| {
+                    // A later life may have ended since: that is another death.
+                    let death = death().filter(|d| d.incarnation == over);
+                    Response::Restarts(death)
+                })
             }
         }
     }

@@ -1,10 +1,12 @@
 //! Why a node can't take an actor, in words for the person who waits for it.
 
+use std::collections::HashMap;
 use std::fmt;
 
 use serde::{Deserialize, Serialize};
 
-use crate::cluster::demand::{LabelRule, Milli};
+use crate::cluster::demand::{Bytes, Milli};
+use crate::cluster::label::LabelRule;
 
 /// Why one node can't take an actor.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -54,6 +56,68 @@ pub enum Reason {
         /// The most that are free in one NUMA node; `None` if even the empty node would not do.
         free: Option<u32>,
     },
+    /// Too few GPUs, or too little of one.
+    Gpus {
+        /// Asked for: so many whole ones, or a fraction of one.
+        wanted: Milli,
+        /// What there is.
+        total: Milli,
+        /// What is free: of whole ones, or the most of any one. `None` if even the empty node would not do.
+        free: Option<Milli>,
+    },
+    /// The actor must be on the node of another name, or must not be on this one.
+    OtherNode {
+        /// The name.
+        wanted: String,
+        /// Not on it.
+        apart: bool,
+    },
+    /// The actor that it must be near is dead, or never was.
+    PeerGone {
+        /// That actor.
+        peer: String,
+    },
+    /// The actor that it must be near has no place.
+    PeerNowhere {
+        /// That actor.
+        peer: String,
+    },
+    /// The actor that it must be near lives on another node.
+    PeerElsewhere {
+        /// That actor.
+        peer: String,
+        /// Where it lives.
+        on: String,
+    },
+    /// The actor that it must be apart from lives here.
+    PeerHere {
+        /// That actor.
+        peer: String,
+    },
+    /// An actor that must be apart from it lives here.
+    Shunned {
+        /// That actor.
+        peer: String,
+    },
+    /// The placement group has ended, or never was.
+    GroupGone,
+    /// The placement group has no such bundle.
+    NoSuchBundle {
+        /// How many it has.
+        bundles: u32,
+    },
+    /// The placement group, or this bundle of it, has no place at the moment.
+    BundleNowhere,
+    /// Another bundle of the group has this node to itself (`strict_spread`), or all must be on another one
+    /// (`strict_pack`).
+    OtherBundle {
+        /// The other bundle.
+        bundle: u32,
+    },
+    /// It takes one bundle of the group (`strict_spread`), and there are more bundles than such nodes.
+    OneEach,
+    /// Each alone would fit, all bundles of the group together do not.
+    NotTogether,
     /// Too little of a custom resource.
     Custom {
         /// Its name.
@@ -71,13 +135,55 @@ impl Reason {
     /// Whether waiting for other actors to end can't help.
     pub fn is_forever(&self) -> bool {
         match self {
-            Reason::Suspect => false,
-            Reason::Draining | Reason::UnknownType { .. } | Reason::Label { .. } => true,
+            Reason::Suspect
+            | Reason::PeerNowhere { .. }
+            | Reason::PeerElsewhere { .. }
+            | Reason::PeerHere { .. }
+            | Reason::Shunned { .. }
+            | Reason::BundleNowhere
+            | Reason::OtherBundle { .. }
+            | Reason::OneEach
+            | Reason::NotTogether => false,
+            Reason::Draining
+            | Reason::UnknownType { .. }
+            | Reason::Label { .. }
+            | Reason::OtherNode { .. }
+            | Reason::PeerGone { .. }
+            | Reason::GroupGone
+            | Reason::NoSuchBundle { .. } => true,
             Reason::Cpus { wanted, total, .. } | Reason::Custom { wanted, total, .. } => {
                 wanted > total
             }
             Reason::Memory { wanted, total, .. } => wanted > total,
             Reason::HeldCores { free, .. } => free.is_none(),
+            Reason::Gpus { free, .. } => free.is_none(),
+        }
+    }
+}
+
+impl Unplaceable {
+    /// Whether no node that may still come could help: what it refers to is gone.
+    pub fn whatever_nodes_come(&self) -> bool {
+        let gone = |reason: &Reason| {
+            matches!(
+                reason,
+                Reason::GroupGone | Reason::NoSuchBundle { .. } | Reason::PeerGone { .. }
+            )
+        };
+        self.reasons.iter().any(|(_, reason)| gone(reason))
+    }
+}
+
+impl Reason {
+    /// Whether it is that others have what is asked for.
+    pub fn is_about_use(&self) -> bool {
+        match self {
+            Reason::Cpus { used, .. } | Reason::Custom { used, .. } => used.0 > 0,
+            Reason::Memory { used, .. } => *used > 0,
+            Reason::HeldCores { free, .. } => free.is_some(),
+            Reason::Gpus { free, .. } => free.is_some(),
+            Reason::NotTogether => true,
+            _ => false,
         }
     }
 }
@@ -149,6 +255,48 @@ impl fmt::Display for Reason {
                 f,
                 "wants {wanted} held cores of one NUMA node, {total} exist but at most {in_one_numa} in one"
             ),
+            Reason::Gpus {
+                wanted,
+                total,
+                free: None,
+            } => write!(f, "wants {wanted} GPUs, has {total}"),
+            Reason::Gpus {
+                wanted,
+                total,
+                free: Some(free),
+            } if wanted.0 < 1000 => {
+                write!(
+                    f,
+                    "wants {wanted} of a GPU, at most {free} is free of any of {total}"
+                )
+            }
+            Reason::Gpus {
+                wanted,
+                total,
+                free: Some(free),
+            } => write!(f, "wants {wanted} whole GPUs, {free} of {total} free"),
+            Reason::OtherNode {
+                wanted,
+                apart: false,
+            } => write!(f, "wanted node {wanted}"),
+            Reason::OtherNode { apart: true, .. } => f.write_str("must not be on this node"),
+            Reason::PeerGone { peer } => {
+                write!(f, "wanted near {peer}, which is dead or never was")
+            }
+            Reason::PeerNowhere { peer } => write!(f, "wanted near {peer}, which has no place"),
+            Reason::PeerElsewhere { peer, on } => {
+                write!(f, "wanted near {peer}, which lives on {on}")
+            }
+            Reason::PeerHere { peer } => write!(f, "wanted apart from {peer}, which lives here"),
+            Reason::Shunned { peer } => {
+                write!(f, "{peer} lives here and must be apart from it")
+            }
+            Reason::GroupGone => f.write_str("has ended, or never was"),
+            Reason::NoSuchBundle { bundles } => write!(f, "has {bundles} bundles, from 0"),
+            Reason::BundleNowhere => f.write_str("has no place at the moment"),
+            Reason::OtherBundle { bundle } => write!(f, "taken by bundle {bundle} of the group"),
+            Reason::OneEach => f.write_str("takes one bundle, as others do: too few for every one"),
+            Reason::NotTogether => f.write_str("too little room for all that must go there"),
         }
     }
 }
@@ -173,49 +321,65 @@ fn cores(n: u32) -> &'static str {
     if n == 1 { "core" } else { "cores" }
 }
 
-/// A number of bytes, shown as in cluster.toml: the largest binary unit that leaves at least 1.
-struct Bytes(u64);
-
-impl fmt::Display for Bytes {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        for (unit, shift) in [("TiB", 40), ("GiB", 30), ("MiB", 20), ("KiB", 10)] {
-            if self.0 >= 1 << shift {
-                let amount = self.0 as f64 / (1u64 << shift) as f64;
-                return if amount.fract() == 0.0 {
-                    write!(f, "{amount:.0} {unit}")
-                } else {
-                    write!(f, "{amount:.1} {unit}")
-                };
-            }
-        }
-        write!(f, "{} bytes", self.0)
-    }
-}
-
-/// Why no node can take an actor.
+/// Why no node can take an actor, or a bundle of a placement group.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, thiserror::Error)]
 pub struct Unplaceable {
     /// No node could ever hold it; else it waits until something ends.
     pub infeasible: bool,
+    /// Which bundle of a placement group has no place; `None` for an actor, and where it is about all bundles.
+    pub bundle: Option<u32>,
     /// Every node's name and reason, in the order in which they joined.
     pub reasons: Vec<(String, Reason)>,
 }
 
+impl Unplaceable {
+    pub(super) fn new(reasons: Vec<(String, Reason)>) -> Self {
+        Unplaceable {
+            infeasible: reasons.iter().all(|(_, reason)| reason.is_forever()),
+            bundle: None,
+            reasons,
+        }
+    }
+}
+
+/// Nodes that one sentence names.
+const NAMED: usize = 4;
+
 impl fmt::Display for Unplaceable {
+    /// Nodes with the same reason are said together, and of many only the first few by name.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         if self.reasons.is_empty() {
             return f.write_str("the cluster has no nodes");
         }
-        f.write_str(if self.infeasible {
-            "no node can hold it: "
+        let what = match self.bundle {
+            Some(bundle) => format!("bundle {bundle}"),
+            None => "it".to_owned(),
+        };
+        if self.infeasible {
+            write!(f, "no node can hold {what}: ")?;
         } else {
-            "it must wait: "
-        })?;
-        for (i, (node, reason)) in self.reasons.iter().enumerate() {
+            write!(f, "{what} must wait: ")?;
+        }
+        let mut groups: Vec<(Vec<&str>, String)> = Vec::new();
+        let mut at = HashMap::new();
+        for (node, reason) in &self.reasons {
+            let text = reason.to_string();
+            let group = *at.entry(text.clone()).or_insert_with(|| {
+                groups.push((Vec::new(), text));
+                groups.len() - 1
+            });
+            groups[group].0.push(node);
+        }
+        for (i, (nodes, reason)) in groups.iter().enumerate() {
             if i > 0 {
                 f.write_str("; ")?;
             }
-            write!(f, "{node}: {reason}")?;
+            let named = &nodes[..nodes.len().min(NAMED)];
+            f.write_str(&named.join(", "))?;
+            if nodes.len() > NAMED {
+                write!(f, " and {} more nodes", nodes.len() - NAMED)?;
+            }
+            write!(f, ": {reason}")?;
         }
         Ok(())
     }

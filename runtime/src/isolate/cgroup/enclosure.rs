@@ -95,6 +95,25 @@ impl Enclosure {
         self.attach.iter().map(open).collect()
     }
 
+    /// As [`attach_files`](Self::attach_files), for a child that is not born in it: all that it has to join.
+    pub(crate) fn join_files(&self) -> Result<Vec<File>, IsolateError> {
+        let mut files = self.attach_files()?;
+        if let Means::V2(group) = &self.means {
+            let path = group.join("cgroup.procs");
+            let file = OpenOptions::new().write(true).open(&path);
+            files.push(file.map_err(|e| IsolateError::kernel("open", &path, e))?);
+        }
+        Ok(files)
+    }
+
+    /// The cgroup2 directory that is the child's own.
+    pub(super) fn v2_group(&self) -> Option<&Path> {
+        match &self.means {
+            Means::V2(group) => Some(group),
+            _ => None,
+        }
+    }
+
     /// Told of the child, for the means that need it.
     pub(crate) fn born(&mut self, pid: Pid) {
         if let Means::Signals(child) = &mut self.means {

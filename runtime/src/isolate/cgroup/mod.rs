@@ -6,6 +6,7 @@
 //!   cgroup2 core files do that even where cgroup2 has no controllers (hybrid machines).
 
 mod enclosure;
+mod memory;
 mod v1;
 mod v2;
 
@@ -17,6 +18,7 @@ use std::path::{Path, PathBuf};
 use super::error::IsolateError;
 
 pub use enclosure::Enclosure;
+pub(crate) use memory::MemoryLimit;
 
 /// Where the cgroup hierarchies are mounted.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -25,6 +27,8 @@ pub struct CgroupRoots {
     pub v1_cpuset: Option<PathBuf>,
     /// The v1 hierarchy of the freezer controller.
     pub v1_freezer: Option<PathBuf>,
+    /// The v1 hierarchy of the memory controller.
+    pub v1_memory: Option<PathBuf>,
     /// The cgroup2 hierarchy, with or without controllers.
     pub v2: Option<PathBuf>,
 }
@@ -48,6 +52,7 @@ impl CgroupRoots {
                 "cgroup2" => &mut roots.v2,
                 "cgroup" if has("cpuset") => &mut roots.v1_cpuset,
                 "cgroup" if has("freezer") => &mut roots.v1_freezer,
+                "cgroup" if has("memory") => &mut roots.v1_memory,
                 _ => continue,
             };
             slot.get_or_insert_with(|| PathBuf::from(at));

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeSet;
 
-use corehold::cluster::{ActorState, Owner};
+use corehold::cluster::{ActorState, GroupState, Owner};
 
 use super::Sim;
 use crate::s;
@@ -37,7 +37,7 @@ impl Sim {
             }
             if let ActorState::Pending { why, .. } = &record.state {
                 assert!(
-                    placement.choose(&record.spawn.demand).is_err(),
+                    placement.choose(actor, &record.spawn.demand).is_err(),
                     "HS-2: {actor} waits for nothing"
                 );
                 assert!(!why.to_string().is_empty(), "DI-7");
@@ -51,6 +51,12 @@ impl Sim {
                     .get(owner)
                     .is_some_and(|owner| !owner.state.is_dead());
                 assert!(lives || ends, "DI-6: {actor} outlives its owner");
+                let life = record.spawn.owner_life;
+                let same = directory.get(owner).is_some_and(|o| o.incarnation == life);
+                assert!(
+                    life == 0 || same,
+                    "DI-9: {actor} of life {life} is there in a later one"
+                );
             }
         }
         assert_eq!(
@@ -58,6 +64,8 @@ impl Sim {
             placed,
             "DI-1: a reservation of nobody"
         );
+        self.check_groups();
+        self.check_amounts();
         let mut member_names = BTreeSet::new();
         for member in members.members() {
             assert!(placement.capacity(member.id).is_some(), "HS-1");
@@ -78,6 +86,72 @@ impl Sim {
                 sim.lives.keys().all(|actor| lives.insert(*actor)),
                 "DI-3: two lives at once"
             );
+        }
+    }
+
+    /// DG-1, DG-3: reserved groups are whole, and what lingers has actors in it.
+    fn check_groups(&self) {
+        let (directory, placement) = (self.head.directory(), self.head.placement());
+        for record in directory.groups() {
+            let group = record.request.group;
+            let places = placement.group_nodes(group);
+            match &record.state {
+                GroupState::Reserved { nodes } => {
+                    let nodes: Vec<_> = nodes.iter().copied().map(Some).collect();
+                    assert_eq!(places, nodes, "DG-1: {group}");
+                }
+                GroupState::Pending { .. } => {
+                    assert!(places.iter().any(Option::is_none), "DG-1: {group}");
+                }
+                GroupState::Ended { .. } => panic!("{group} has ended and is kept"),
+            }
+        }
+        let inside: BTreeSet<_> = placement
+            .reservations()
+            .filter_map(|(_, place)| place.bundle.map(|(group, _)| group))
+            .collect();
+        for (group, ..) in placement.groups() {
+            assert!(
+                directory.group(group).is_some() || inside.contains(&group),
+                "DG-3: {group} leaks"
+            );
+        }
+    }
+
+    /// PL-1, PL-4: what is in use is exactly what those that live have asked for, and never more than there is.
+    fn check_amounts(&self) {
+        let (directory, placement) = (self.head.directory(), self.head.placement());
+        for member in self.head.membership().members() {
+            let (has, used) = self.head.usage(member.id).unwrap();
+            let outside = directory.on_node(member.id).filter(|record| {
+                let at = placement.reservation(record.spawn.actor).unwrap();
+                at.bundle.is_none()
+            });
+            let mut cpus: u64 = outside.map(|record| record.spawn.demand.cpus.0).sum();
+            for (group, _, bundles) in placement.groups() {
+                let nodes = placement.group_nodes(group);
+                let here = std::iter::zip(bundles, nodes).filter(|(_, n)| *n == Some(member.id));
+                // A bundle of an ended group that was given back has no node.
+                cpus += here.map(|(bundle, _)| bundle.cpus.0).sum::<u64>();
+            }
+            assert_eq!(used.cpus.0, cpus, "PL-4");
+            assert!(
+                used.cpus <= has.cpus && used.held.len() <= has.held.len(),
+                "PL-1"
+            );
+        }
+        for (group, _, bundles) in placement.groups() {
+            for (index, bundle) in bundles.into_iter().enumerate() {
+                if let Some(used) = placement.bundle_usage(group, index as u32) {
+                    let inside = placement
+                        .reservations()
+                        .filter(|(_, place)| place.bundle == Some((group, index as u32)));
+                    let cpus =
+                        inside.map(|(actor, _)| directory.get(actor).unwrap().spawn.demand.cpus.0);
+                    assert_eq!(used.cpus.0, cpus.sum::<u64>(), "PL-4");
+                    assert!(used.cpus <= bundle.cpus, "PL-1");
+                }
+            }
         }
     }
 }

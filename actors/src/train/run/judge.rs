@@ -1,0 +1,243 @@
+//! A step's samples judged and measured: like samples together, and the lucky ones twice.
+
+use std::collections::HashMap;
+use std::time::Instant;
+
+use super::evaluate::Plan;
+use super::finals::body_of;
+use super::grpo::timing;
+use super::{Run, RunError};
+use crate::kernel::{Outcome, Verdict};
+use crate::rollout::Written;
+use crate::train::archive::Elite;
+use crate::verifier::Evaluated;
+
+/// Measurements of one kernel in a step, however often it was written.
+const MEASUREMENTS: u32 = 3;
+
+/// A step's samples, judged.
+pub(super) struct Judgement {
+    /// For each sample, group by group.
+    pub evaluated: Vec<Evaluated>,
+    /// For each group the kernels of the archive that join it, judged like its samples.
+    pub replayed: Vec<Vec<(Elite, Evaluated)>>,
+    /// Wall-clock seconds.
+    pub seconds: f64,
+}
+
+impl Run<'_> {
+    /// Judges each sample of a step.
+    ///
+    /// Samples of one text are one kernel, so they share one rate: the median of as many fresh measurements as
+    /// there are copies, up to [`MEASUREMENTS`]. Rated one by one, a group of like kernels would differ by the
+    /// noise alone, and dividing by its spread would make that noise the whole lesson.
+    pub(super) async fn judge(&self, written: &Written) -> Result<Judgement, RunError> {
+        let start = Instant::now();
+        let elites = self.elites();
+        let samples: Vec<&str> = written
+            .groups
+            .iter()
+            .flatten()
+            .map(|c| c.text.as_str())
+            .chain(elites.iter().map(|elite| elite.text.as_str()))
+            .collect();
+        let (texts, which) = distinct(&samples);
+        let mut copies = vec![0u32; texts.len()];
+        which.iter().for_each(|text| copies[*text] += 1);
+        let plan = Plan {
+            timing: timing(self.job.benchmark.budget_ms),
+            measurements: 1,
+            enough: None,
+        };
+        let jobs = texts.iter().zip(&copies).map(|(text, copies)| {
+            let plan = Plan {
+                measurements: (*copies).min(MEASUREMENTS),
+                ..plan.clone()
+            };
+            ((*text).to_owned(), plan)
+        });
+        let mut rated = self.crew.evaluate_each(jobs.collect(), |_| ()).await?;
+        for evaluated in &mut rated {
+            evaluated.outcomes = middle(&evaluated.outcomes).into_iter().collect();
+        }
+        let size = self.job.grpo.group_size as usize;
+        let (own, old) = which.split_at(samples.len() - elites.len());
+        let lucky = lucky(&rated, own, size, self.job.benchmark.again_above);
+        for text in lucky {
+            self.doubt(&mut rated[text], &plan).await?;
+        }
+        for (evaluated, copies) in rated.iter_mut().zip(&copies) {
+            evaluated.verifier_s /= f64::from(*copies);
+            evaluated.benchmark_s /= f64::from(*copies);
+        }
+        let groups = written.groups.len().max(1);
+        let mut replayed = vec![Vec::new(); groups];
+        for (i, (elite, text)) in elites.into_iter().zip(old).enumerate() {
+            // Dealt in turn: each group meets another part of the archive.
+            replayed[i % groups].push((elite, rated[*text].clone()));
+        }
+        Ok(Judgement {
+            evaluated: own.iter().map(|text| rated[*text].clone()).collect(),
+            replayed,
+            seconds: start.elapsed().as_secs_f64(),
+        })
+    }
+
+    /// The kernels of the archive that join the next groups.
+    fn elites(&self) -> Vec<Elite> {
+        let wanted = self.job.grpo.groups * self.job.grpo.replay;
+        let best = self.archive.best(wanted as usize);
+        best.into_iter().cloned().collect()
+    }
+
+    /// Measures a kernel again; the lower rate counts.
+    async fn doubt(&self, sample: &mut Evaluated, plan: &Plan) -> Result<(), RunError> {
+        let again = self.crew.evaluate_one(body_of(&sample.code), plan).await?;
+        sample.benchmark_s += again.benchmark_s;
+        sample.verifier_s += again.verifier_s;
+        if gflops(&again).is_none_or(|rate| gflops(sample).is_some_and(|first| rate < first)) {
+            sample.verdict = again.verdict;
+            sample.outcomes = again.outcomes;
+        }
+        Ok(())
+    }
+}
+
+/// The texts without their copies, in the order of their first, and which of them each sample is.
+fn distinct<'a>(samples: &[&'a str]) -> (Vec<&'a str>, Vec<usize>) {
+    let mut seen: HashMap<&str, usize> = HashMap::new();
+    let mut texts = Vec::new();
+    let which = samples
+        .iter()
+        .map(|sample| {
+            *seen.entry(sample).or_insert_with(|| {
+                texts.push(*sample);
+                texts.len() - 1
+            })
+        })
+        .collect();
+    (texts, which)
+}
+
+/// What several measurements of one kernel say together: a failure if there is one, else the measurement of the
+/// median rate (the lower of two), else that none could be trusted.
+fn middle(outcomes: &[Outcome]) -> Option<Outcome> {
+    if let Some(failed) = outcomes.iter().find(|o| matches!(o, Outcome::Failed(_))) {
+        return Some(failed.clone());
+    }
+    let mut measured: Vec<&Outcome> = outcomes.iter().filter(|o| rate(o).is_some()).collect();
+    measured.sort_by(|a, b| rate(a).unwrap_or(0.0).total_cmp(&rate(b).unwrap_or(0.0)));
+    match measured.len() {
+        0 => outcomes.last().cloned(),
+        n => Some(measured[(n - 1) / 2].clone()),
+    }
+}
+
+/// The texts that beat the median of a group that they are in by more than `factor`: a lucky timing must not be
+/// what the policy climbs.
+fn lucky(rated: &[Evaluated], which: &[usize], size: usize, factor: f64) -> Vec<usize> {
+    let mut found = Vec::new();
+    for group in which.chunks(size.max(1)) {
+        let mut rates: Vec<f64> = group.iter().filter_map(|t| gflops(&rated[*t])).collect();
+        rates.sort_by(f64::total_cmp);
+        let Some(median) = rates.get(rates.len() / 2) else {
+            continue;
+        };
+        let above = |text: &&usize| gflops(&rated[**text]).is_some_and(|r| r > median * factor);
+        found.extend(group.iter().filter(above));
+    }
+    found.sort_unstable();
+    found.dedup();
+    found
+}
+
+fn rate(outcome: &Outcome) -> Option<f64> {
+    match outcome {
+        Outcome::Measured(m) => Some(m.gflops),
+        Outcome::Contaminated(_) | Outcome::Failed(_) => None,
+    }
+}
+
+pub(super) fn gflops(evaluated: &Evaluated) -> Option<f64> {
+    match &evaluated.verdict {
+        Verdict::Correct => evaluated.outcomes.last().and_then(rate),
+        _ => None,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::kernel::{Contamination, Measurement, Techniques};
+
+    fn measured(gflops: f64) -> Outcome {
+        Outcome::Measured(Measurement {
+            gflops,
+            interval: (gflops, gflops),
+            median_s: 1.0,
+            mad_s: 0.0,
+            calls: 8,
+            batches: 1,
+            share_of_peak: 0.5,
+            contamination: Contamination {
+                run_delay: 0.0,
+                involuntary_switches: 0.0,
+                steal: 0.0,
+                retried: 0,
+            },
+        })
+    }
+
+    fn rated(outcome: Outcome) -> Evaluated {
+        Evaluated {
+            verdict: Verdict::Correct,
+            outcomes: vec![outcome],
+            code: String::new(),
+            hash: String::new(),
+            techniques: Techniques::NONE,
+            verifier_s: 0.0,
+            benchmark_s: 0.0,
+        }
+    }
+
+    #[test]
+    fn copies_are_one_text() {
+        let (texts, which) = distinct(&["b", "a", "b", "c", "a"]);
+        assert_eq!(texts, ["b", "a", "c"]);
+        assert_eq!(which, [0, 1, 0, 2, 1]);
+    }
+
+    #[test]
+    fn the_median_counts_and_a_failure_outweighs_all_rates() {
+        let rates = |rates: &[f64]| {
+            let outcomes: Vec<_> = rates.iter().map(|r| measured(*r)).collect();
+            middle(&outcomes).as_ref().and_then(rate)
+        };
+        assert_eq!(rates(&[30.0]), Some(30.0));
+        assert_eq!(rates(&[30.0, 10.0]), Some(10.0));
+        assert_eq!(rates(&[10.0, 60.0, 11.0]), Some(11.0));
+        assert_eq!(rates(&[]), None);
+        let wrong = Outcome::Failed(Verdict::WrongResult("row 3".into()));
+        assert_eq!(middle(&[measured(50.0), wrong.clone()]), Some(wrong));
+    }
+
+    #[test]
+    fn an_untrusted_rate_counts_only_where_there_is_no_other() {
+        let Outcome::Measured(m) = measured(9.0) else {
+            unreachable!()
+        };
+        let untrusted = Outcome::Contaminated(m);
+        let both = [measured(12.0), untrusted.clone()];
+        assert_eq!(middle(&both).as_ref().and_then(rate), Some(12.0));
+        assert_eq!(middle(&[untrusted.clone()]), Some(untrusted));
+    }
+
+    #[test]
+    fn only_what_beats_its_own_group_by_much_is_lucky() {
+        let rated: Vec<_> = [10.0, 11.0, 25.0, 40.0].map(|r| rated(measured(r))).into();
+        // Two groups: text 2 stands out in the first; in the second text 3 does not.
+        let which = [0, 1, 2, 0, 3, 3, 2, 3];
+        assert_eq!(lucky(&rated, &which, 4, 2.0), [2]);
+        assert_eq!(lucky(&rated, &which, 4, 3.0), [0usize; 0]);
+    }
+}

@@ -1,0 +1,299 @@
+//! How a message is handled and its answer given, for senders in this process and in others alike.
+
+use std::any::Any;
+use std::pin::Pin;
+use std::task::{Poll, ready};
+
+use actix::dev::MessageResponse as _;
+use actix::fut::ActorFuture;
+use actix::{AsyncContext as _, Context, Handler, Message, ResponseActFuture, ResponseFuture};
+use futures_util::StreamExt as _;
+use futures_util::future::{AbortRegistration, Abortable, LocalBoxFuture, Pending, pending};
+use tokio::sync::{mpsc, oneshot};
+use tokio::time::Instant;
+
+use super::gate::Permit;
+use super::mailbox::Job;
+use super::registry::RemoteActor;
+use super::replies::Replies;
+use super::turns::{Running, Turn};
+
+/// Where an answer goes. Dropped without [`give`](Self::give), it tells the sender that there will be none, and
+/// whether the handler had begun.
+pub(super) trait Answer<R>: Send + Unpin + 'static {
+    /// The handler begins now.
+    fn begin(&mut self);
+    /// It has replied. What is left to do for that (the rest of a stream) belongs to the handling of the message.
+    fn give(self, reply: R) -> Option<Rest>;
+    /// It was not begun, because the message's deadline had passed.
+    fn expire(self);
+}
+
+/// What is left of an answer, to be polled on the actor's thread.
+pub(super) type Rest = LocalBoxFuture<'static, ()>;
+
+/// The answer to a message that wants none.
+pub(super) struct NoAnswer;
+
+impl<R> Answer<R> for NoAnswer {
+    fn begin(&mut self) {}
+    fn give(self, _: R) -> Option<Rest> {
+        None
+    }
+
+    fn expire(self) {}
+}
+
+/// Why a sender in this process has no answer.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Unanswered {
+    /// Dropped before its handler began.
+    Unread,
+    /// Dropped by its handler.
+    Begun,
+    /// Its deadline had passed.
+    Expired,
+}
+
+/// To a sender in this process.
+pub(super) struct LocalAnswer<R> {
+    to: Option<oneshot::Sender<Result<R, Unanswered>>>,
+    begun: bool,
+}
+
+impl<R: Send + 'static> LocalAnswer<R> {
+    pub(super) fn new() -> (Self, oneshot::Receiver<Result<R, Unanswered>>) {
+        let (to, answer) = oneshot::channel();
+        let to = Some(to);
+        (Self { to, begun: false }, answer)
+    }
+
+    fn say(&mut self, answer: Result<R, Unanswered>) {
+        if let Some(to) = self.to.take() {
+            // An error means that the asker no longer waits.
+            let _ = to.send(answer);
+        }
+    }
+}
+
+impl<R: Send + 'static> Answer<R> for LocalAnswer<R> {
+    fn begin(&mut self) {
+        self.begun = true;
+    }
+
+    fn give(mut self, reply: R) -> Option<Rest> {
+        self.say(Ok(reply));
+        None
+    }
+
+    fn expire(mut self) {
+        self.say(Err(Unanswered::Expired));
+    }
+}
+
+impl<R> Drop for LocalAnswer<R> {
+    fn drop(&mut self) {
+        if let Some(to) = self.to.take() {
+            let why = match self.begun {
+                true => Unanswered::Begun,
+                false => Unanswered::Unread,
+            };
+            let _ = to.send(Err(why));
+        }
+    }
+}
+
+/// To an asker in this process that wants many replies.
+pub(super) struct LocalStream<T> {
+    to: Option<mpsc::Sender<Result<Option<T>, Unanswered>>>,
+    begun: bool,
+}
+
+impl<T: Send + 'static> LocalStream<T> {
+    /// The asker takes at most `credit` replies that it has not looked at.
+    pub(super) fn new(credit: u32) -> (Self, mpsc::Receiver<Result<Option<T>, Unanswered>>) {
+        // One more, for the word of the end.
+        let (to, replies) = mpsc::channel(credit as usize + 1);
+        let to = Some(to);
+        (Self { to, begun: false }, replies)
+    }
+}
+
+impl<T: Send + 'static> Answer<Replies<T>> for LocalStream<T> {
+    fn begin(&mut self) {
+        self.begun = true;
+    }
+
+    fn give(mut self, mut replies: Replies<T>) -> Option<Rest> {
+        Some(Box::pin(async move {
+            loop {
+                let Some(to) = &self.to else { return };
+                // Room first: nothing is made that nobody takes.
+                let Ok(room) = to.reserve().await else { return };
+                match replies.next().await {
+                    Some(reply) => room.send(Ok(Some(reply))),
+                    None => {
+                        room.send(Ok(None));
+                        self.to = None;
+                    }
+                }
+            }
+        }))
+    }
+
+    fn expire(self) {}
+}
+
+impl<T> Drop for LocalStream<T> {
+    fn drop(&mut self) {
+        if let Some(to) = self.to.take() {
+            let why = match self.begun {
+                true => Unanswered::Begun,
+                false => Unanswered::Unread,
+            };
+            // Where it is full, the asker sees that it is closed.
+            let _ = to.try_send(Err(why));
+        }
+    }
+}
+
+/// What travels with a message into the mailbox.
+pub(super) struct Terms {
+    /// Room in the mailbox, held until the handler is done.
+    pub permit: Permit,
+    /// When nobody waits for the answer any more.
+    pub deadline: Option<Instant>,
+    /// Ends the handler's future.
+    pub abort: AbortRegistration,
+}
+
+impl Terms {
+    /// Whether the message has come to its turn too late.
+    pub(super) fn is_late(&self) -> bool {
+        self.deadline.is_some_and(|at| at <= Instant::now())
+    }
+}
+
+/// The job of handling `message`.
+pub(super) fn job<A, M, W>(message: M, answer: W, terms: Terms) -> Job<A>
+where
+    A: RemoteActor + Handler<M, Result: 'static>,
+    M: Message + Send + 'static,
+    W: Answer<M::Result>,
+{
+    Box::new(move |actor, ctx, running| {
+        if terms.is_late() {
+            return answer.expire();
+        }
+        execute(actor, ctx, running, message, answer, terms);
+    })
+}
+
+/// Handles `message` and answers: at once, or when the handler's future is done.
+pub(super) fn execute<A, M, W>(
+    actor: &mut A,
+    ctx: &mut Context<A>,
+    running: &mut Running,
+    message: M,
+    mut answer: W,
+    terms: Terms,
+) where
+    A: RemoteActor + Handler<M, Result: 'static>,
+    M: Message + 'static,
+    W: Answer<M::Result>,
+{
+    let Terms { permit, abort, .. } = terms;
+    let turn = running.begin::<M>();
+    answer.begin();
+    let mut response = Some(actor.handle(message, ctx));
+    // actix spawns the futures that handlers return where nothing can end them; so they are taken out first.
+    let any: &mut dyn Any = &mut response;
+    if let Some(future) = any.downcast_mut::<Option<ResponseFuture<M::Result>>>() {
+        let future = future.take().expect("just put there");
+        let handled = async move {
+            if let Some(rest) = answer.give(future.await) {
+                rest.await;
+            }
+        };
+        run(running, handled, abort, (permit, turn));
+        return;
+    }
+    if let Some(future) = any.downcast_mut::<Option<ResponseActFuture<A, M::Result>>>() {
+        ctx.spawn(ActHandler {
+            future: future.take().expect("just put there"),
+            rest: None,
+            aborted: Abortable::new(pending(), abort),
+            answer: Some(answer),
+            _held: (permit, turn),
+        });
+        return;
+    }
+    let (to, mut reply) = oneshot::channel();
+    let response = response.take().expect("not taken above");
+    response.handle(ctx, Some(to));
+    match reply.try_recv() {
+        Ok(reply) => {
+            if let Some(rest) = answer.give(reply) {
+                run(running, rest, abort, (permit, turn));
+            }
+        }
+        // A response type that answers later, in a way of its own.
+        Err(oneshot::error::TryRecvError::Empty) => {
+            let handled = async move {
+                if let Ok(reply) = reply.await
+                    && let Some(rest) = answer.give(reply)
+                {
+                    rest.await;
+                }
+            };
+            run(running, handled, abort, (permit, turn));
+        }
+        Err(oneshot::error::TryRecvError::Closed) => drop(answer),
+    }
+}
+
+fn run(
+    running: &mut Running,
+    handled: impl Future<Output = ()> + 'static,
+    abort: AbortRegistration,
+    held: (Permit, Turn),
+) {
+    let handled = Abortable::new(handled, abort);
+    running.push(Box::pin(async move {
+        let _ = handled.await;
+        drop(held);
+    }));
+}
+
+/// The future of a handler that borrows its actor while it runs.
+struct ActHandler<A: RemoteActor, R, W> {
+    future: ResponseActFuture<A, R>,
+    /// After the future's end.
+    rest: Option<Rest>,
+    aborted: Abortable<Pending<()>>,
+    answer: Option<W>,
+    _held: (Permit, Turn),
+}
+
+impl<A: RemoteActor, R, W: Answer<R> + Unpin> ActorFuture<A> for ActHandler<A, R, W> {
+    type Output = ();
+
+    fn poll(
+        mut self: Pin<&mut Self>,
+        actor: &mut A,
+        ctx: &mut Context<A>,
+        task: &mut std::task::Context<'_>,
+    ) -> Poll<()> {
+        if Pin::new(&mut self.aborted).poll(task).is_ready() {
+            return Poll::Ready(());
+        }
+        if self.answer.is_some() {
+            let reply = ready!(self.future.as_mut().poll(actor, ctx, task));
+            self.rest = self.answer.take().and_then(|answer| answer.give(reply));
+        }
+        match &mut self.rest {
+            Some(rest) => rest.as_mut().poll(task),
+            None => Poll::Ready(()),
+        }
+    }
+}

@@ -1,0 +1,220 @@
+//! Messages to an actor in the same process: moved, not copied.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use futures_util::future::AbortHandle;
+use tokio::sync::{mpsc, oneshot};
+use tokio::time::Instant;
+
+use super::error::{AskError, Fate};
+use super::execute::{LocalAnswer, LocalStream, NoAnswer, Terms, Unanswered, job};
+use super::gate::Gate;
+use super::host::Hosted;
+use super::mailbox::{Mailbox, Withdraw};
+use super::registry::{Accepts, RemoteActor, RemoteMessage};
+use super::stream::{CREDIT, StreamMessage};
+use crate::process::Process;
+
+/// Asks; with a time limit, that counts from now.
+pub(super) async fn ask<A, M>(
+    process: &Process,
+    hosted: &Arc<Hosted>,
+    message: M,
+    timeout: Option<Duration>,
+) -> Result<M::Result, AskError>
+where
+    A: Accepts<M>,
+    M: RemoteMessage,
+{
+    let deadline = timeout.map(|after| Instant::now() + after);
+    let late = |fate| AskError::Timeout {
+        actor: hosted.label(),
+        after: timeout.unwrap_or_default(),
+        fate,
+    };
+    let (to, mut answer) = LocalAnswer::new();
+    let (abort, registration) = AbortHandle::new_pair();
+    let mailbox = mailbox::<A>(hosted)?.clone();
+    let ticket = mailbox.ticket();
+    let withdraw = mailbox.withdraw(ticket, abort);
+    let place = hosted.gate.enter(move |permit| {
+        let terms = Terms {
+            permit,
+            deadline,
+            abort: registration,
+        };
+        mailbox.put(ticket, job(message, to, terms));
+    });
+    let mut asked = Asked {
+        waiting: place.map(|place| (hosted.gate.clone(), place)),
+        withdraw: Some(withdraw),
+    };
+    let answered = until(deadline, &mut answer).await;
+    let unanswered = match answered {
+        Some(Ok(Ok(reply))) => {
+            asked.withdraw = None;
+            return Ok(reply);
+        }
+        Some(Ok(Err(why))) => why,
+        Some(Err(_)) => Unanswered::Begun,
+        None => {
+            // The reply may have come at the last moment.
+            let unread = asked.withdraw();
+            if let Ok(Ok(reply)) = answer.try_recv() {
+                return Ok(reply);
+            }
+            return Err(late(match unread {
+                true => Fate::NotDelivered,
+                false => Fate::MaybeExecuted,
+            }));
+        }
+    };
+    asked.withdraw = None;
+    match unanswered {
+        Unanswered::Expired => Err(late(Fate::NotDelivered)),
+        other => Err(self::unanswered(process, hosted, other).await),
+    }
+}
+
+/// Why a message has no answer.
+pub(super) async fn unanswered(process: &Process, hosted: &Hosted, why: Unanswered) -> AskError {
+    let fate = match why {
+        Unanswered::Unread | Unanswered::Expired => Fate::NotDelivered,
+        Unanswered::Begun => Fate::MaybeExecuted,
+    };
+    died(process, hosted, fate).await
+}
+
+/// Puts a message into the mailbox that wants no answer.
+pub(super) async fn tell<A, M>(hosted: &Arc<Hosted>, message: M) -> Result<(), AskError>
+where
+    A: Accepts<M>,
+    M: RemoteMessage,
+{
+    let (abort, registration) = AbortHandle::new_pair();
+    let mailbox = mailbox::<A>(hosted)?.clone();
+    let ticket = mailbox.ticket();
+    let withdraw = mailbox.withdraw(ticket, abort);
+    let (entered, room) = oneshot::channel();
+    let place = hosted.gate.enter(move |permit| {
+        let terms = Terms {
+            permit,
+            deadline: None,
+            abort: registration,
+        };
+        // An actor that has just ended: as if it had ended a moment later.
+        mailbox.put(ticket, job(message, NoAnswer, terms));
+        let _ = entered.send(());
+    });
+    let Some(place) = place else {
+        return Ok(());
+    };
+    let mut told = Asked {
+        waiting: Some((hosted.gate.clone(), place)),
+        withdraw: Some(withdraw),
+    };
+    let _ = room.await;
+    told.withdraw = None;
+    Ok(())
+}
+
+type Streamed<T> = mpsc::Receiver<Result<Option<T>, Unanswered>>;
+
+/// Sends a message that wants many replies.
+pub(super) fn stream<A, M>(
+    hosted: &Arc<Hosted>,
+    message: M,
+) -> Result<(Streamed<M::Item>, Asked), AskError>
+where
+    A: Accepts<M>,
+    M: StreamMessage,
+{
+    let (to, replies) = LocalStream::new(CREDIT);
+    let (abort, registration) = AbortHandle::new_pair();
+    let mailbox = mailbox::<A>(hosted)?.clone();
+    let ticket = mailbox.ticket();
+    let withdraw = mailbox.withdraw(ticket, abort);
+    let place = hosted.gate.enter(move |permit| {
+        let terms = Terms {
+            permit,
+            deadline: None,
+            abort: registration,
+        };
+        mailbox.put(ticket, job(message, to, terms));
+    });
+    let asked = Asked {
+        waiting: place.map(|place| (hosted.gate.clone(), place)),
+        withdraw: Some(withdraw),
+    };
+    Ok((replies, asked))
+}
+
+/// A message whose sender waits: dropped before it is through, it is taken back.
+pub(super) struct Asked {
+    waiting: Option<(Arc<Gate>, u64)>,
+    /// `None` once there is nothing to take back.
+    withdraw: Option<Withdraw>,
+}
+
+impl Asked {
+    /// There is nothing to take back any more.
+    pub(super) fn through(&mut self) {
+        self.withdraw = None;
+    }
+
+    /// True where no handler has begun, and none will.
+    fn withdraw(&mut self) -> bool {
+        let Some(withdraw) = self.withdraw.take() else {
+            return false;
+        };
+        let waited = self
+            .waiting
+            .take()
+            .is_some_and(|(gate, place)| gate.leave(place));
+        waited || withdraw.withdraw()
+    }
+}
+
+impl Drop for Asked {
+    fn drop(&mut self) {
+        self.withdraw();
+    }
+}
+
+/// The output of `future`, if it comes before `deadline`.
+async fn until<F: Future>(deadline: Option<Instant>, future: F) -> Option<F::Output> {
+    match deadline {
+        Some(deadline) => tokio::time::timeout_at(deadline, future).await.ok(),
+        None => Some(future.await),
+    }
+}
+
+pub(super) fn mailbox<A: RemoteActor>(hosted: &Hosted) -> Result<&Mailbox<A>, AskError> {
+    hosted.mailbox.downcast_ref::<Mailbox<A>>().ok_or_else(|| {
+        AskError::Codec(format!(
+            "{} is no {}: a handle of another type was decoded as this one",
+            hosted.label(),
+            A::TYPE_NAME
+        ))
+    })
+}
+
+// An actor that ends drops its messages a moment before or after its death is known.
+const ORPHAN_GRACE: Duration = Duration::from_secs(1);
+
+async fn died(process: &Process, hosted: &Hosted, fate: Fate) -> AskError {
+    let cause = tokio::time::timeout(ORPHAN_GRACE, hosted.cause_of_death()).await;
+    let Ok(here) = cause else {
+        return AskError::NoReply {
+            actor: hosted.label(),
+        };
+    };
+    let after = process.head.after_life(hosted.id, hosted.incarnation).await;
+    AskError::ActorDied {
+        actor: hosted.label(),
+        restarting: after.as_ref().is_none_or(|a| a.restarting),
+        cause: after.map_or(here, |a| a.cause),
+        fate,
+    }
+}
