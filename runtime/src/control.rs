@@ -5,15 +5,15 @@ use std::net::SocketAddr;
 use serde::{Deserialize, Serialize};
 
 use crate::cluster::{
-    DeathCause, DeathRecord, GroupRequest, LastWords, SpawnRequest, StartOrder, membership,
+    DeathCause, DeathRecord, GroupRequest, LastWords, Return, SpawnRequest, StartOrder,
 };
 use crate::ids::{ActorId, GroupId, NodeId};
 
 /// What a process wants to be to the head.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub enum PeerRole {
-    /// A node: it hosts actors.
-    Node(membership::Hello),
+    /// A node: it hosts actors, and says which when it joins again.
+    Node(Box<Return>),
     /// A driver: its actors end with it.
     Driver {
         /// Drawn at random at its start.
@@ -56,7 +56,8 @@ pub(crate) enum ToHead {
     Leaving,
 }
 
-/// What the head can be asked.
+/// What the head can be asked. Each can be asked twice: what was not answered before the head died is asked again of
+/// the next one.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub(crate) enum Request {
     /// Make an actor; answered when it lives or cannot.
@@ -75,7 +76,7 @@ pub(crate) enum Request {
     },
     /// The actor of this name and type.
     Find { name: String, type_name: String },
-    /// End it.
+    /// End it; answered when it is dead, or its node was told to use force.
     Stop { actor: ActorId },
     /// Reserve a placement group; answered when it is reserved or over.
     Reserve(Box<GroupRequest>),
@@ -83,6 +84,8 @@ pub(crate) enum Request {
     EndGroup { group: GroupId },
     /// How is the cluster?
     Status,
+    /// The driver that asks is done: what it owns ends.
+    Leave,
     /// Why does the actor of this name or id, or the group of this id, stand as it does?
     Why { which: String },
 }
@@ -114,13 +117,16 @@ pub(crate) enum Response {
     Why(Box<crate::observe::Why>),
 }
 
-/// From the head.
+/// From the head. The first two are also read by processes of other builds: their places and layout must not change.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub(crate) enum FromHead {
     /// The process is a member.
     Welcome {
         /// Where it is a node: its id.
         node: Option<NodeId>,
+        /// Where it is a node: whether it is the member still that it was. One that is not was given up: it must end
+        /// all that it runs.
+        again: bool,
     },
     /// It is not, and why.
     Refused { why: String },
@@ -137,6 +143,8 @@ pub(crate) enum FromHead {
         incarnation: u32,
         force: bool,
     },
+    /// To a node: the end of this life is written down; it need not be told again.
+    Heard { actor: ActorId, incarnation: u32 },
     /// A worker process is gone: whoever waits on it waits in vain.
     WorkerGone { address: SocketAddr, why: String },
     /// A node is gone: whoever waits on it waits in vain.

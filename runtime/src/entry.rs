@@ -8,16 +8,16 @@ use std::io::{BufRead as _, BufReader, Write as _};
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::process::{Command, ExitCode, Stdio};
+use std::time::{Duration, Instant};
 
-use crate::build_id::build_id;
 use crate::cluster::client::Cluster;
 use crate::cluster::state_dir::StateDir;
-use crate::cluster::{ClusterConfig, Owner, head};
-use crate::control::PeerRole;
+use crate::cluster::{ClusterConfig, HeadStore, Owner, head};
+use crate::control::{PeerRole, Request};
 use crate::error::{Error, Result};
 use crate::node;
 use crate::observe::{ActorLines, Status, Why, log_to_stderr};
-use crate::process::Process;
+use crate::process::{Line, Process};
 use crate::wire::Identity;
 
 /// The environment variable that names the cluster's file to a driver (`corehold run` sets it).
@@ -50,9 +50,11 @@ pub fn run<E: std::fmt::Display>(
 pub fn serve_role() -> Option<ExitCode> {
     let role = Role::from_args(std::env::args().skip(1))?;
     log_to_stderr();
+    allow_many_files();
     let result = role.and_then(|role| {
         actix_rt::System::new().block_on(async move {
             match role {
+                Role::Guard { config } => return serve_guard(&config).await,
                 Role::Head { config } => serve_head(&config).await,
                 Role::Node { config, name, head } => {
                     node::run(ClusterConfig::load(&config)?, &name, head).await
@@ -61,10 +63,11 @@ pub fn serve_role() -> Option<ExitCode> {
                     node::run_worker(ClusterConfig::load(&config)?, vitals).await
                 }
             }
+            .map(|()| ExitCode::SUCCESS)
         })
     });
     Some(match result {
-        Ok(()) => ExitCode::SUCCESS,
+        Ok(code) => code,
         Err(e) => {
             tracing::error!("{e}");
             ExitCode::FAILURE
@@ -82,7 +85,19 @@ pub fn node(config: &Path, name: &str, head: SocketAddr) -> Result<()> {
     actix_rt::System::new().block_on(node::run(config, name, head))
 }
 
+// A thread of an actor has files of its own, and shells allow 1,024 unless asked.
+fn allow_many_files() {
+    use nix::sys::resource::{Resource, getrlimit, setrlimit};
+    if let Ok((_, hard)) = getrlimit(Resource::RLIMIT_NOFILE) {
+        // Where it is refused, the limit stays what it was, and an actor that meets it says so.
+        let _ = setrlimit(Resource::RLIMIT_NOFILE, hard, hard);
+    }
+}
+
 enum Role {
+    Guard {
+        config: PathBuf,
+    },
     Head {
         config: PathBuf,
     },
@@ -118,6 +133,7 @@ impl Role {
             }
         }
         let role = match (role?.as_str(), config, name, head, vitals) {
+            ("guard", Some(config), ..) => Ok(Role::Guard { config }),
             ("head", Some(config), ..) => Ok(Role::Head { config }),
             ("node", Some(config), Some(name), Some(head), _) => {
                 Ok(Role::Node { config, name, head })
@@ -133,8 +149,20 @@ impl Role {
     }
 }
 
-// What the head says on its standard output, once, to whoever launched it.
-const READY: &str = "ready";
+/// What the head says on its standard output, once, to whoever launched it.
+pub(crate) const READY: &str = "ready";
+
+async fn serve_guard(path: &Path) -> Result<ExitCode> {
+    let say = |line: &str| {
+        // Whoever launched it may be gone; the cluster is up all the same.
+        let _ = writeln!(std::io::stdout(), "{line}");
+    };
+    let ended = head::guard::run(path, say).await;
+    if let Err(e) = &ended {
+        say(&e.to_string());
+    }
+    ended
+}
 
 async fn serve_head(path: &Path) -> Result<()> {
     let say = |line: &str| {
@@ -159,10 +187,11 @@ async fn serve_head(path: &Path) -> Result<()> {
 }
 
 /// Starts the cluster of the file `config`, with `program` as the binary of its head and nodes; returns when
-/// every node has joined.
+/// every node has joined. A cluster whose head was killed goes on: the nodes that still run, and what they run,
+/// are taken over.
 ///
 /// # Errors
-/// Where the file or this machine does not allow it; nothing is left running then.
+/// Where the file or this machine does not allow it; nothing new is left running then.
 pub fn up(program: &Path, config: &Path) -> Result<()> {
     let config_path = absolute(config)?;
     let config = ClusterConfig::load(&config_path)?;
@@ -183,7 +212,7 @@ pub fn up(program: &Path, config: &Path) -> Result<()> {
         })?;
     let mut command = Command::new(program);
     command
-        .arg("--corehold-role=head")
+        .arg("--corehold-role=guard")
         .arg(format!("--corehold-cluster={}", config_path.display()))
         .stdin(Stdio::null())
         .stdout(Stdio::piped())
@@ -217,7 +246,7 @@ pub fn up(program: &Path, config: &Path) -> Result<()> {
 }
 
 /// Ends the cluster of the file `config`; returns when its processes are gone and nothing of it is left on
-/// this machine.
+/// this machine. Where its head was killed, that is what it left: nodes that wait for it, its state, cgroups.
 ///
 /// # Errors
 /// [`Error::NotUp`] where there is none, after what a killed one may have left has been removed.
@@ -225,24 +254,41 @@ pub fn down(config: &Path) -> Result<()> {
     let config_path = absolute(config)?;
     let loaded = ClusterConfig::load(&config_path)?;
     let state = StateDir::of(&loaded);
-    let asked = match state.head() {
-        // It holds the lock, so the process with this id is the head.
-        Some(head) => end(head.pid).map(|()| head.await_end()),
-        None => Err(Error::NotUp {
+    let mut ended = 0;
+    // The guard first, which ends its head: else it would start another.
+    for process in [StateDir::guard, StateDir::head] {
+        if let Some(holder) = process(&state) {
+            ended += 1;
+            holder.terminate()?;
+            holder.await_end();
+        }
+    }
+    // What a head has not ended that was killed.
+    for (name, holder) in state.nodes() {
+        ended += 1;
+        tracing::info!(%name, "ends a node that has no head");
+        holder.end(NODE_ENDS_WITHIN)?;
+    }
+    HeadStore::put_aside(&state.head_store())?;
+    // Also what a cluster left that was killed.
+    crate::isolate::sweep_stale().map_err(|e| Error::Refused(e.to_string()))?;
+    if ended == 0 {
+        return Err(Error::NotUp {
             config: config.to_owned(),
             why: "its head does not run".to_owned(),
-        }),
-    };
-    // Also what a cluster left that was killed.
-    let swept = crate::isolate::sweep_stale().map_err(|e| Error::Refused(e.to_string()));
-    asked?;
-    swept.map(|_| ())
+        });
+    }
+    Ok(())
 }
+
+// Longer than a node waits for its actors.
+const NODE_ENDS_WITHIN: Duration = Duration::from_secs(8);
 
 /// The cluster of the file `config` at this moment.
 ///
 /// # Errors
-/// [`Error::NotUp`] where there is none.
+/// [`Error::NotUp`] where there is none, [`Error::HeadAway`] where its head died and is not back yet,
+/// [`Error::Refused`] where it runs another build.
 pub fn status(config: &Path) -> Result<Status> {
     let loaded = ClusterConfig::load(absolute(config)?)?;
     in_system(async {
@@ -299,6 +345,8 @@ pub fn drive<E: std::fmt::Display>(
         };
         let process = join(&loaded, role).await?;
         let result = main(Cluster::of(Owner::Driver(id))).await;
+        // A head that is away learns it from the connection that does not come again.
+        let _ = tokio::time::timeout(GOODBYE_WITHIN, process.head.request(Request::Leave)).await;
         process.endpoint.close("the driver is done").await;
         result.map_err(|e| Error::Program(e.to_string()))
     })
@@ -328,12 +376,6 @@ fn alone<E: std::fmt::Display>(
     result
 }
 
-fn end(head: i32) -> Result<()> {
-    use nix::sys::signal::{Signal, kill};
-    kill(nix::unistd::Pid::from_raw(head), Signal::SIGTERM)
-        .map_err(|e| Error::Refused(format!("cannot end the head (process {head}): {e}")))
-}
-
 fn in_system<T>(work: impl Future<Output = Result<T>>) -> Result<T> {
     actix_rt::System::new().block_on(work)
 }
@@ -344,20 +386,36 @@ async fn join(config: &ClusterConfig, role: PeerRole) -> Result<std::sync::Arc<P
         config: config.origin.clone(),
         why,
     };
-    let head = state
-        .head()
-        .ok_or_else(|| not_up("its head does not run".to_owned()))?;
+    let mut head = find_head(config, &state).await?;
     let identity = Identity::load(&state.keys())?;
     // The address by which nodes reach this process: on the interface that the head is on.
     let listen = SocketAddr::new(config.listen.ip(), 0);
     let (process, _) = Process::start(&identity, listen, None)?;
-    let mut orders = process
-        .join(head.address, role, &build_id())
-        .await
-        .map_err(|e| match e {
-            Error::Wire(e) => not_up(e.to_string()),
-            other => other,
-        })?;
+    let lease = match role {
+        PeerRole::Client => Duration::ZERO,
+        _ => config.head_lease,
+    };
+    let mut orders = loop {
+        let (state, role) = (state.clone(), role.clone());
+        let line = Line {
+            head,
+            state: state.clone(),
+            lease,
+            role: Box::new(move || role.clone()),
+        };
+        match process.join(line).await {
+            Ok(orders) => break orders,
+            Err(Error::Wire(e)) => {
+                let known = head;
+                // It may have died meanwhile: then that is to be told, or there is another.
+                head = find_head(config, &state).await?;
+                if head == known && state.head().is_some() {
+                    return Err(not_up(e.to_string()));
+                }
+            }
+            Err(other) => return Err(other),
+        }
+    };
     // A driver gets no orders, but the head's word that it ends is logged.
     process.wire.spawn(async move {
         while let Some(order) = orders.recv().await {
@@ -366,6 +424,41 @@ async fn join(config: &ClusterConfig, role: PeerRole) -> Result<std::sync::Arc<P
     });
     Ok(process)
 }
+
+/// Where the head listens; waits a little for one that is being started again.
+async fn find_head(config: &ClusterConfig, state: &StateDir) -> Result<SocketAddr> {
+    let since = Instant::now();
+    let mut wait = Duration::from_millis(10);
+    loop {
+        if let Some(address) = state.head().and_then(|head| head.address) {
+            return Ok(address);
+        }
+        let guarded = state.guard().is_some();
+        if !guarded || since.elapsed() > HEAD_RETURNS_WITHIN {
+            let nodes: Vec<String> = state.nodes().into_iter().map(|(name, _)| name).collect();
+            return Err(if guarded || !nodes.is_empty() {
+                Error::HeadAway {
+                    config: config.origin.clone(),
+                    nodes,
+                    lease: config.head_lease,
+                    guarded,
+                }
+            } else {
+                Error::NotUp {
+                    config: config.origin.clone(),
+                    why: "its head does not run".to_owned(),
+                }
+            });
+        }
+        tokio::time::sleep(wait).await;
+        wait = (2 * wait).min(Duration::from_millis(200));
+    }
+}
+
+const GOODBYE_WITHIN: Duration = Duration::from_millis(500);
+
+// A head that was killed is back within a few tenths of a second, unless it keeps dying.
+const HEAD_RETURNS_WITHIN: Duration = Duration::from_secs(3);
 
 fn absolute(config: &Path) -> Result<PathBuf> {
     std::path::absolute(config).map_err(|source| Error::Io {

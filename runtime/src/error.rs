@@ -22,6 +22,9 @@ pub enum Error {
     /// The network.
     #[error(transparent)]
     Wire(#[from] WireError),
+    /// The head's state on disk.
+    #[error(transparent)]
+    Store(#[from] crate::cluster::StoreError),
     /// A message.
     #[error(transparent)]
     Ask(#[from] AskError),
@@ -38,6 +41,25 @@ pub enum Error {
         config: PathBuf,
         /// What was tried.
         why: String,
+    },
+    /// The head died; its cluster goes on without it for a while.
+    #[error(
+        "the head of {} died, {}; {}", config.display(), who_goes_on(nodes, *lease),
+        if *guarded {
+            "it is being started again: ask again in a moment (why it died is in logs/head.log of the state folder)".to_owned()
+        } else {
+            format!("nobody starts it again by itself: `corehold up {0}` does, `corehold down {0}` ends what is left", config.display())
+        }
+    )]
+    HeadAway {
+        /// The cluster's file.
+        config: PathBuf,
+        /// The nodes on this machine that go on.
+        nodes: Vec<String>,
+        /// How long they do.
+        lease: std::time::Duration,
+        /// Whether its guard lives and starts it again.
+        guarded: bool,
     },
     /// An actor that was wished for does not come to be.
     #[error("cannot spawn {actor}: {why}")]
@@ -72,4 +94,15 @@ pub enum Error {
     /// The API was used against its contract.
     #[error("{0}")]
     Misuse(String),
+}
+
+fn who_goes_on(nodes: &[String], lease: std::time::Duration) -> String {
+    if nodes.is_empty() {
+        return "and no node runs on this machine".to_owned();
+    }
+    format!(
+        "its nodes ({}) and their actors go on without it for at most {} s",
+        nodes.join(", "),
+        lease.as_secs_f64()
+    )
 }

@@ -3,7 +3,7 @@
 //! A process is one member, so it is one for the whole process: handles that come out of a message find
 //! their way from here.
 
-use std::collections::HashMap;
+use std::collections::{BTreeMap, HashMap};
 use std::net::SocketAddr;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, OnceLock};
@@ -13,16 +13,17 @@ use tokio::sync::{mpsc, oneshot};
 
 use crate::actor::{AskError, Exit, Host, Lanes, Sessions, serve_lane};
 use crate::cluster::DeathCause;
-use crate::control::{FromHead, Location, PeerRole, Request, Response, ToHead};
+use crate::control::{FromHead, Location, Request, Response, ToHead};
 use crate::error::{Error, Result};
 use crate::ids::ActorId;
 use crate::object::{Store, serve_object};
-use crate::wire::{
-    Connection, Endpoint, FrameReader, FrameWriter, Hello, Identity, Opening, PROTOCOL,
-};
+use crate::wire::{Connection, Endpoint, FrameReader, FrameWriter, Hello, Identity, Opening};
+
+mod line;
+
+pub(crate) use line::Line;
 
 const HEARTBEAT: Duration = Duration::from_millis(500);
-const WELCOME_WITHIN: Duration = Duration::from_secs(5);
 // Words to the head that wait for the stream, and orders from it that wait for this process.
 const WAITING: usize = 1_024;
 
@@ -88,49 +89,6 @@ impl Process {
         wire.spawn(accept(process.clone()));
         Ok((process, exits))
     }
-
-    /// Introduces this process to the head; then its orders come out of the receiver, which ends
-    /// with the connection.
-    pub(crate) async fn join(
-        self: &Arc<Self>,
-        head: SocketAddr,
-        role: PeerRole,
-        build_id: &str,
-    ) -> Result<mpsc::Receiver<FromHead>> {
-        let process = self.clone();
-        let hello = Hello {
-            protocol: PROTOCOL,
-            build_id: build_id.to_owned(),
-            role,
-            address: self.address,
-        };
-        self.wire
-            .spawn(async move {
-                let connection = process.endpoint.connect(head).await?;
-                let (writer, mut reader) =
-                    connection.open(&Opening::Control(Box::new(hello))).await?;
-                let welcome = tokio::time::timeout(WELCOME_WITHIN, reader.recv::<FromHead>())
-                    .await
-                    .map_err(|_| Error::Refused(format!("the head at {head} does not answer")))??;
-                match welcome {
-                    Some(FromHead::Welcome { .. }) => {}
-                    Some(FromHead::Refused { why }) => return Err(Error::Refused(why)),
-                    _ => return Err(Error::Refused("the head closed the connection".to_owned())),
-                }
-                let (orders, receiver) = mpsc::channel(WAITING);
-                let (words, outbox) = mpsc::channel(WAITING);
-                *process.head.words.lock().expect("no panic while held") = Some(words);
-                process.wire.spawn(speak(writer, outbox));
-                process.wire.clone().spawn(async move {
-                    let why = listen(&process, reader, &orders).await;
-                    tracing::debug!(%why, "the control stream ended");
-                    process.head.ended();
-                });
-                Ok(receiver)
-            })
-            .await
-            .map_err(|e| Error::Misuse(format!("the wire's thread is gone: {e}")))?
-    }
 }
 
 fn wire_thread() -> Result<tokio::runtime::Handle> {
@@ -172,9 +130,22 @@ async fn accept(process: Arc<Process>) {
 
 async fn serve(process: Arc<Process>, connection: Connection) {
     let from = connection.peer();
+    // A token for each stream that is served; the first is this one.
+    let streams = Arc::new(());
+    let mut most = 1;
     while let Some(accepted) = connection.accept().await {
         let process = process.clone();
+        let stream = streams.clone();
+        let open = Arc::strong_count(&streams);
+        if open > most {
+            most = open;
+            // Once for every power of two: the number is rounded up to it.
+            if open.is_power_of_two() {
+                connection.make_room(u32::try_from(open).unwrap_or(u32::MAX));
+            }
+        }
         tokio::spawn(async move {
+            let _stream = stream;
             let incoming = match accepted.opening().await {
                 Ok(incoming) => incoming,
                 Err(e) => return tracing::warn!(%from, error = %e, "refused a stream"),
@@ -206,67 +177,35 @@ async fn serve(process: Arc<Process>, connection: Connection) {
     }
 }
 
-/// Sends words to the head, and a heartbeat when it is time.
-async fn speak(mut writer: FrameWriter, mut outbox: mpsc::Receiver<ToHead>) {
-    let mut heartbeat = tokio::time::interval(HEARTBEAT);
-    heartbeat.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
-    loop {
-        let word = tokio::select! {
-            word = outbox.recv() => match word {
-                Some(word) => word,
-                None => break,
-            },
-            _ = heartbeat.tick() => ToHead::Heartbeat,
-        };
-        if let Err(e) = writer.send(&word).await {
-            tracing::debug!(error = %e, "the head is out of reach");
-            return;
-        }
-    }
-    writer.finish();
-}
-
-async fn listen(
-    process: &Arc<Process>,
-    mut reader: FrameReader,
-    orders: &mpsc::Sender<FromHead>,
-) -> String {
-    loop {
-        let word = match reader.recv::<FromHead>().await {
-            Ok(Some(word)) => word,
-            Ok(None) => return "the head ended it".to_owned(),
-            Err(e) => return e.to_string(),
-        };
-        match word {
-            FromHead::Response { number, response } => process.head.answer(number, response),
-            FromHead::NodeLost { address, name, why } => {
-                process.head.forget_address(address);
-                process
-                    .endpoint
-                    .disconnect(address, &format!("node {name} is lost: {why}"));
-            }
-            FromHead::WorkerGone { address, why } => {
-                process.head.forget_address(address);
-                process.endpoint.disconnect(address, &why);
-            }
-            order => {
-                if orders.send(order).await.is_err() {
-                    return "this process is ending".to_owned();
-                }
-            }
-        }
-    }
-}
-
 type Answer = std::result::Result<Response, String>;
 
-/// The line to the head.
+/// What this process asks of the head, over whatever line there is.
 #[derive(Default)]
 pub(crate) struct HeadClient {
-    words: Mutex<Option<mpsc::Sender<ToHead>>>,
-    asked: Mutex<HashMap<u64, oneshot::Sender<Answer>>>,
+    state: Mutex<LineState>,
+    asked: Mutex<BTreeMap<u64, Question>>,
     known: Mutex<HashMap<ActorId, Known>>,
     next: AtomicU64,
+}
+
+enum LineState {
+    Up(mpsc::Sender<ToHead>),
+    /// The head is looked for; what is asked meanwhile waits.
+    Away,
+    /// There is none, and there will be none.
+    None(String),
+}
+
+impl Default for LineState {
+    fn default() -> Self {
+        LineState::None("this process has joined no cluster".to_owned())
+    }
+}
+
+/// A question that is not answered: it is asked again of a head that comes back.
+struct Question {
+    request: Request,
+    answer: oneshot::Sender<Answer>,
 }
 
 /// What this process knows of an actor's place.
@@ -295,31 +234,71 @@ pub(crate) enum Located {
 }
 
 impl HeadClient {
-    /// Says something that wants no answer.
+    /// Says something that wants no answer. It is lost where the head is away.
     pub(crate) async fn say(&self, word: ToHead) -> std::result::Result<(), AskError> {
-        let words = self.words.lock().expect("no panic while held").clone();
-        let lost = || AskError::HeadLost("the connection to the head is gone".to_owned());
-        words.ok_or_else(lost)?.send(word).await.map_err(|_| lost())
+        let words = match &*self.state.lock().expect("no panic while held") {
+            LineState::Up(words) => words.clone(),
+            LineState::Away => return Err(AskError::HeadLost("the head is away".to_owned())),
+            LineState::None(why) => return Err(AskError::HeadLost(why.clone())),
+        };
+        let lost = |_| AskError::HeadLost("the connection to the head is gone".to_owned());
+        words.send(word).await.map_err(lost)
     }
 
-    /// Asks, and waits for the answer or the end of the connection.
+    /// Asks, and waits for the answer. While the head is away the question waits for it, for as long as this process
+    /// does.
     pub(crate) async fn request(&self, request: Request) -> std::result::Result<Answer, AskError> {
         let number = self.next.fetch_add(1, Ordering::Relaxed);
         let (send, answer) = oneshot::channel();
+        let question = Question {
+            request: request.clone(),
+            answer: send,
+        };
         self.asked
             .lock()
             .expect("no panic while held")
-            .insert(number, send);
+            .insert(number, question);
         let asked = Asked {
             client: self,
             number,
         };
-        self.say(ToHead::Request { number, request }).await?;
-        let answer = answer
-            .await
-            .map_err(|_| AskError::HeadLost("the connection to the head is gone".to_owned()));
+        if let Err(e) = self.say(ToHead::Request { number, request }).await {
+            let state = self.state.lock().expect("no panic while held");
+            // Else it is among those that are asked again.
+            if matches!(&*state, LineState::None(_)) {
+                return Err(e);
+            }
+        }
+        let answer = answer.await.map_err(|_| {
+            let why = match &*self.state.lock().expect("no panic while held") {
+                LineState::None(why) => why.clone(),
+                _ => "the connection to the head is gone".to_owned(),
+            };
+            AskError::HeadLost(why)
+        });
         drop(asked);
         answer
+    }
+
+    /// A head has bid this process welcome; returns what to ask it first.
+    fn up(&self, words: mpsc::Sender<ToHead>) -> Vec<ToHead> {
+        *self.state.lock().expect("no panic while held") = LineState::Up(words);
+        // What is said of nodes while the head was away was not heard.
+        for known in self.known.lock().expect("no panic while held").values_mut() {
+            known.location = None;
+        }
+        let asked = self.asked.lock().expect("no panic while held");
+        asked
+            .iter()
+            .map(|(&number, question)| ToHead::Request {
+                number,
+                request: question.request.clone(),
+            })
+            .collect()
+    }
+
+    fn away(&self) {
+        *self.state.lock().expect("no panic while held") = LineState::Away;
     }
 
     /// Where `actor` lives, waiting while it is between two lives.
@@ -409,13 +388,13 @@ impl HeadClient {
             .lock()
             .expect("no panic while held")
             .remove(&number);
-        if let Some(asked) = asked {
-            let _ = asked.send(answer);
+        if let Some(question) = asked {
+            let _ = question.answer.send(answer);
         }
     }
 
-    fn ended(&self) {
-        self.words.lock().expect("no panic while held").take();
+    fn ended(&self, why: &str) {
+        *self.state.lock().expect("no panic while held") = LineState::None(why.to_owned());
         self.asked.lock().expect("no panic while held").clear();
         self.known.lock().expect("no panic while held").clear();
     }

@@ -18,6 +18,8 @@ usage: cargo xtask COMMAND
                             set up and run what CI runs: formatting, lints, builds, tests, docs
   bench main [RUN]          print the numbers of the latest finished run, or of the one in folder
                             RUN, as one JSON line
+  bench startup             time of `corehold up`, memory of idle processes
+  bench actors              10,000 actors over two local nodes
   bench placement           how fast the head decides who goes where, of 1,000 nodes and 100,000
                             actors: one JSON line
 ";

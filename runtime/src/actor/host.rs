@@ -1,4 +1,5 @@
-//! The actors that live in this process, each on an arbiter thread of its own.
+//! The actors that live in this process: each on an arbiter thread of its own, but for the light ones, which share a
+//! few.
 
 use std::any::Any;
 use std::cell::{Cell, RefCell};
@@ -48,7 +49,7 @@ pub(super) fn mailbox_size() -> Option<u32> {
     MAILBOX.get()
 }
 
-/// The actor whose thread this is; `None` on any other thread.
+/// The actor whose thread this is; `None` on any other thread, and on those that light actors share.
 pub fn current() -> Option<ActorEnv> {
     CURRENT.with_borrow(Clone::clone)
 }
@@ -128,7 +129,8 @@ pub(crate) struct Hosted {
     /// The room in its mailbox.
     pub gate: Arc<Gate>,
     stop: Mutex<Option<oneshot::Sender<()>>>,
-    arbiter: actix_rt::ArbiterHandle,
+    /// Its own thread, if it has one.
+    arbiter: Option<actix_rt::ArbiterHandle>,
 }
 
 impl Hosted {
@@ -158,6 +160,37 @@ pub(crate) struct Host {
     actors: Mutex<HashMap<ActorId, Arc<Hosted>>>,
     // Unbounded, but one message a life: bounded by the actors that the head has placed here.
     exits: mpsc::UnboundedSender<Exit>,
+    shared: Mutex<Shared>,
+}
+
+/// The threads of light actors, begun as they are needed.
+#[derive(Default)]
+struct Shared {
+    threads: Vec<actix_rt::ArbiterHandle>,
+    next: usize,
+}
+
+impl Shared {
+    /// The thread whose turn it is. Call it on the actix system's thread.
+    fn thread(&mut self) -> Result<actix_rt::ArbiterHandle, String> {
+        let most = std::thread::available_parallelism().map_or(1, usize::from);
+        if self.threads.len() < most {
+            let thread = new_thread()?;
+            self.threads.push(thread.clone());
+            return Ok(thread);
+        }
+        self.next = (self.next + 1) % self.threads.len();
+        Ok(self.threads[self.next].clone())
+    }
+}
+
+/// An arbiter's thread. Where the system has none to give, actix panics: that must cost one actor, not the node.
+fn new_thread() -> Result<actix_rt::ArbiterHandle, String> {
+    std::panic::catch_unwind(|| actix_rt::Arbiter::new().handle()).map_err(|_| {
+        "there is no thread for it: the limit of threads or of open files (`ulimit -u`, `ulimit -n`) is reached; \
+         many small actors are better spawned `.light()`"
+            .to_owned()
+    })
 }
 
 impl Host {
@@ -168,6 +201,7 @@ impl Host {
         let host = Self {
             actors: Mutex::default(),
             exits,
+            shared: Mutex::default(),
         };
         (host, receiver)
     }
@@ -179,8 +213,8 @@ impl Host {
         hosted.filter(|h| h.death.borrow().is_none())
     }
 
-    /// Brings an actor to life on a new arbiter thread, which notes in `vitals` what it has in its hands and
-    /// logs to `log`. Call it on the actix system's thread.
+    /// Brings an actor to life, on a new arbiter thread unless it is a light one; notes in `vitals` what it has in its
+    /// hands, and logs to `log`. Call it on the actix system's thread.
     pub(crate) async fn start(
         &self,
         env: ActorEnv,
@@ -207,13 +241,23 @@ impl Host {
             },
         };
         let (id, incarnation) = (env.actor, env.incarnation);
-        let arbiter = actix_rt::Arbiter::new();
+        let (thread, own) = if args.light {
+            let mut shared = self.shared.lock().expect("no panic while held");
+            (shared.thread()?, None)
+        } else {
+            let thread = new_thread()?;
+            (thread.clone(), Some(thread))
+        };
+        let alone = own.is_some();
         let (done, started) = oneshot::channel();
         let (mailbox, args) = (args.mailbox, args.actor);
-        arbiter.spawn(async move {
-            CURRENT.set(Some(env));
-            MAILBOX.set(Some(mailbox));
-            tag_thread(log);
+        thread.spawn(async move {
+            // On a shared thread nobody is the one whose thread it is.
+            if alone {
+                CURRENT.set(Some(env));
+                MAILBOX.set(Some(mailbox));
+                tag_thread(log);
+            }
             let result =
                 std::panic::catch_unwind(AssertUnwindSafe(|| (actor_type.start)(&args, birth)));
             let result = match result {
@@ -229,7 +273,9 @@ impl Host {
         let mailbox = match started {
             Ok(mailbox) => mailbox,
             Err(why) => {
-                arbiter.stop();
+                if let Some(own) = own {
+                    own.stop();
+                }
                 return Err(why);
             }
         };
@@ -241,7 +287,7 @@ impl Host {
             death,
             gate: Gate::new(capacity),
             stop: Mutex::new(Some(stop)),
-            arbiter: arbiter.handle(),
+            arbiter: own,
         });
         self.actors
             .lock()
@@ -259,19 +305,19 @@ impl Host {
         if let Some(stop) = stop {
             let _ = stop.send(());
         }
-        if force {
-            hosted.arbiter.stop();
+        if force && let Some(own) = &hosted.arbiter {
+            own.stop();
         }
     }
 
-    /// Ends every actor; returns how many there are.
-    pub(crate) fn stop_all(&self) -> usize {
+    /// Ends every actor, each as [`stop`](Self::stop) does; returns how many there are.
+    pub(crate) fn stop_all(&self, force: bool) -> usize {
         let all: Vec<_> = {
             let actors = self.actors.lock().expect("no panic while held");
             actors.values().map(|h| (h.id, h.incarnation)).collect()
         };
         for (id, incarnation) in &all {
-            self.stop(*id, *incarnation, false);
+            self.stop(*id, *incarnation, force);
         }
         all.len()
     }
@@ -283,8 +329,9 @@ impl Host {
             .get(&exit.actor)
             .is_some_and(|h| h.incarnation == exit.incarnation)
             && let Some(hosted) = actors.remove(&exit.actor)
+            && let Some(own) = &hosted.arbiter
         {
-            hosted.arbiter.stop();
+            own.stop();
         }
     }
 }

@@ -33,6 +33,7 @@ pub fn save<A: RemoteActor>(actor: &A) -> impl Future<Output = Result<()>> + Sen
         let unsaved = |e: crate::wire::CodecError| Error::Refused(e.to_string());
         let args = Args {
             mailbox,
+            light: false,
             actor: Bytes::from(bytes.map_err(unsaved)?),
         };
         let request = Request::Save {

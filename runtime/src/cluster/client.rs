@@ -99,7 +99,8 @@ impl Cluster {
         }
     }
 
-    /// Ends an actor for good, after the message in its hands.
+    /// Ends an actor for good, after the message in its hands; returns when it is dead. One that is still at work after
+    /// 5 s is ended by force, and not waited for.
     ///
     /// # Errors
     /// When the head is out of reach.

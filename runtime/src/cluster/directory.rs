@@ -42,6 +42,7 @@ mod lives;
 mod lookup;
 mod placing;
 mod record;
+mod rows;
 
 pub use event::{ActorAction, ActorEvent, StartOrder};
 pub use groups::{GroupRecord, GroupRequest, GroupState, MAX_BUNDLES};
@@ -142,7 +143,10 @@ pub struct Directory {
     ended_groups: VecDeque<(GroupId, DeathCause)>,
     dead: BTreeMap<ActorId, ActorRecord>,
     dead_order: VecDeque<ActorId>,
+    /// The number of the next actor that dies; those in `dead_order` have the numbers before it.
+    next_dead: u64,
     next_order: u64,
+    changed: rows::Changed,
     /// Whether nodes that belong to the cluster are not there (yet, or again).
     nodes_missing: bool,
     /// What happened since the pending actors were last looked at.
@@ -179,7 +183,9 @@ impl Directory {
             timers: BTreeSet::new(),
             dead: BTreeMap::new(),
             dead_order: VecDeque::new(),
+            next_dead: 0,
             next_order: 0,
+            changed: rows::Changed::default(),
             nodes_missing: false,
             retry: Retry::No,
             epoch_ms: 0,
@@ -297,6 +303,7 @@ impl Directory {
                     && let Some(entry) = self.actors.get_mut(&actor)
                 {
                     entry.record.worker = Some(address);
+                    self.changed.actors.insert(actor);
                 }
             }
             ActorEvent::LastWords {
@@ -309,6 +316,7 @@ impl Directory {
                     && let Some(entry) = self.actors.get_mut(&actor)
                 {
                     entry.record.words = words.bounded();
+                    self.changed.actors.insert(actor);
                 }
             }
             ActorEvent::Running { node, lives } => self.running(node, &lives, &mut step),
@@ -439,6 +447,7 @@ impl Directory {
             }
             self.queue(order, Subject::Actor(actor), class, is_pending);
         }
+        self.changed.actors.insert(actor);
         step.actions.push(ActorAction::Update {
             actor,
             incarnation,
@@ -447,6 +456,10 @@ impl Directory {
     }
 
     fn set_timer(&mut self, subject: Subject, at: Option<Duration>) {
+        match subject {
+            Subject::Actor(actor) => self.changed.actors.insert(actor),
+            Subject::Group(group) => self.changed.groups.insert(group),
+        };
         let timer = match subject {
             Subject::Actor(actor) => self.actors.get_mut(&actor).map(|entry| &mut entry.timer),
             Subject::Group(group) => self.groups.get_mut(&group).map(|entry| &mut entry.timer),

@@ -8,17 +8,23 @@
 //! - HS-2: after a call no actor pends that a member could take now.
 //! - HS-3: an actor lost with its node is placed again when a node that fits joins, if its
 //!   restarts are not used up.
+//! - HS-4: the head's clock goes on over its restart: times in the state are from the cluster's start. What waited
+//!   while there was no head has that time on top ([`HeadState::restore`]).
 
 use std::collections::BTreeSet;
 use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 
+use super::death::LastWords;
 use super::demand::Capacity;
 use super::directory::{ActorAction, ActorEvent, Directory, DirectoryLimits};
-use super::ids::NodeId;
-use super::membership::{MemberAction, MemberEvent, Membership, Patience};
+use super::drivers::{DriverEvent, Drivers, Grace};
+use super::ids::{ActorId, NodeId, Owner};
+use super::membership::{Hello, MemberAction, MemberEvent, Membership, Patience};
 use super::placement::{Placement, Usage};
+use super::snapshot::{Change, Counters, Snapshot};
+use super::supervision::DeathCause;
 
 /// What the head is set to.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
@@ -30,6 +36,8 @@ pub struct HeadSettings {
     /// Names of the nodes that belong to the cluster: while one of them is missing, an actor that
     /// no present node can hold waits for it (`limits.await_nodes`) and is not refused at once.
     pub expected: BTreeSet<String>,
+    /// How long drivers may be away.
+    pub grace: Grace,
     /// When its time began, in milliseconds since 1970.
     pub epoch_ms: u64,
 }
@@ -41,6 +49,21 @@ pub enum HeadEvent {
     Node(MemberEvent),
     /// To actors.
     Actor(ActorEvent),
+    /// To drivers.
+    Driver(DriverEvent),
+    /// A node's process connected that says what it runs: it was a member before, of this head or of the one before.
+    Return(Box<Return>),
+}
+
+/// What a node says that connects again.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Return {
+    /// What it says of itself.
+    pub hello: Hello,
+    /// Every life that it starts or that has not ended: actor and incarnation.
+    pub lives: Vec<(ActorId, u32)>,
+    /// The lives that ended which the head may not have heard of.
+    pub ended: Vec<(ActorId, u32, DeathCause, LastWords)>,
 }
 
 /// What the head's process has to do.
@@ -61,6 +84,7 @@ pub struct HeadState {
     membership: Membership,
     placement: Placement,
     directory: Directory,
+    drivers: Drivers,
 }
 
 impl HeadState {
@@ -75,6 +99,70 @@ impl HeadState {
             membership: Membership::new(settings.patience),
             placement: Placement::new(),
             directory,
+            drivers: Drivers::new(settings.grace),
+        }
+    }
+
+    /// The head after a restart at `now`, which is not before `snapshot.counters.clock`: what it was, but that no
+    /// member and no driver has joined again yet. What was due is due as much later as the clock went on since the
+    /// last change, so that nothing has run out of time only because there was no head.
+    pub fn restore(settings: HeadSettings, snapshot: Snapshot, now: Duration) -> Self {
+        let membership = Membership::restore(settings.patience, &snapshot, now);
+        let mut placement = Placement::new();
+        for member in membership.members() {
+            let (name, capacity) = (&member.hello.name, member.hello.capacity.clone());
+            placement.add_node(member.id, name.as_str(), capacity);
+            placement.set_suspect(member.id, true);
+            placement.set_draining(member.id, member.draining);
+        }
+        let mut missing = settings.expected.clone();
+        missing.retain(|name| membership.by_name(name).is_none());
+        let mut directory = Directory::restore(settings.limits, snapshot, &mut placement, now);
+        directory.set_nodes_missing(!missing.is_empty());
+        let owners = directory
+            .actors()
+            .filter_map(|actor| match actor.spawn.owner {
+                Owner::Driver(driver) => Some(driver),
+                _ => None,
+            });
+        HeadState {
+            drivers: Drivers::restore(settings.grace, owners, now),
+            expected: settings.expected,
+            missing,
+            membership,
+            placement,
+            directory,
+        }
+    }
+
+    /// The rows that changed since this was last called; none if nothing did. Call it after each event, and
+    /// write them down before doing what the actions say.
+    pub fn take_changes(&mut self, now: Duration) -> Vec<Change> {
+        let mut changes = Vec::new();
+        self.membership.take_changes(&mut changes);
+        self.directory.take_changes(&self.placement, &mut changes);
+        if !changes.is_empty() {
+            changes.push(Change::Counters(self.counters(now)));
+        }
+        changes
+    }
+
+    /// Every row. `clock` is the time of the last change.
+    pub fn snapshot(&self, clock: Duration) -> Snapshot {
+        let mut snapshot = Snapshot::default();
+        self.membership.write_to(&mut snapshot);
+        self.directory.write_to(&self.placement, &mut snapshot);
+        snapshot.counters = self.counters(clock);
+        snapshot
+    }
+
+    fn counters(&self, clock: Duration) -> Counters {
+        let (next_order, next_dead) = self.directory.counters();
+        Counters {
+            nodes: self.membership.nodes(),
+            next_order,
+            next_dead,
+            clock,
         }
     }
 
@@ -115,13 +203,64 @@ impl HeadState {
                 let actions = self.directory.handle(event, &mut self.placement, now);
                 actions.into_iter().map(HeadAction::Actor).collect()
             }
+            HeadEvent::Return(back) => self.returned(*back, now),
+            HeadEvent::Driver(event) => {
+                let (DriverEvent::Joined(id)
+                | DriverEvent::Disconnected(id)
+                | DriverEvent::Left(id)) = event;
+                if self.drivers.handle(event, now) {
+                    self.driver_gone(id, now)
+                } else {
+                    Vec::new()
+                }
+            }
         }
+    }
+
+    /// What it says of its lives is taken in before it is a member that takes actors again: no order overtakes it.
+    fn returned(&mut self, back: Return, now: Duration) -> Vec<HeadAction> {
+        let member = self.membership.by_name(&back.hello.name);
+        let known = member.filter(|member| member.hello.boot == back.hello.boot);
+        let mut out = Vec::new();
+        if let Some(node) = known.map(|member| member.id) {
+            let exits = back.ended.into_iter();
+            let exits = exits.flat_map(|(actor, incarnation, cause, words)| {
+                let words = ActorEvent::LastWords {
+                    actor,
+                    incarnation,
+                    node,
+                    words,
+                };
+                let exit = ActorEvent::Exited {
+                    actor,
+                    incarnation,
+                    node,
+                    cause,
+                };
+                [words, exit]
+            });
+            let lives = back.lives;
+            for event in exits.chain([ActorEvent::Running { node, lives }]) {
+                out.extend(self.handle(HeadEvent::Actor(event), now));
+            }
+        }
+        out.extend(self.handle(HeadEvent::Node(MemberEvent::Join(back.hello)), now));
+        out
+    }
+
+    fn driver_gone(&mut self, id: u64, now: Duration) -> Vec<HeadAction> {
+        let event = ActorEvent::OwnerGone(Owner::Driver(id));
+        let actions = self.directory.handle(event, &mut self.placement, now);
+        actions.into_iter().map(HeadAction::Actor).collect()
     }
 
     /// Lets time pass: call it at [`HeadState::next_deadline`] or later.
     pub fn poll(&mut self, now: Duration) -> Vec<HeadAction> {
         let actions = self.membership.poll(now);
         let mut out = self.follow(actions, now);
+        for driver in self.drivers.poll(now) {
+            out.extend(self.driver_gone(driver, now));
+        }
         out.extend(
             self.directory
                 .poll(&mut self.placement, now)
@@ -136,6 +275,7 @@ impl HeadState {
         [
             self.membership.next_deadline(),
             self.directory.next_deadline(),
+            self.drivers.next_deadline(),
         ]
         .into_iter()
         .flatten()

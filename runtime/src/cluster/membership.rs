@@ -12,8 +12,10 @@
 //!   the old connection don't revive it.
 //! - MB-6: a node that falls silent or loses its connection is lost at most `lost_after` later
 //!   (3 s by default, so within the 5 s that are promised).
+//! - MB-7: after the head's restart every member is suspect until it joins again, and lost if it does
+//!   not within `after_restart`.
 
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::net::SocketAddr;
 use std::time::Duration;
 
@@ -21,6 +23,8 @@ use serde::{Deserialize, Serialize};
 
 use super::demand::Capacity;
 use super::ids::NodeId;
+
+mod rows;
 
 /// How patient the head is with silent nodes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -31,15 +35,20 @@ pub struct Patience {
     pub lost_after: Duration,
     /// Time from the end of its connection after which a node is lost, if that is sooner.
     pub reconnect_within: Duration,
+    /// Time from the head's restart after which a node is lost that has not joined again. Nodes notice the
+    /// end of their connection within 4 s and then ask again at least once a second.
+    pub after_restart: Duration,
 }
 
 impl Default for Patience {
-    /// Suspect after 1.5 s, lost after 3 s; 1 s to connect again. Meant for a heartbeat every 0.5 s.
+    /// Suspect after 1.5 s, lost after 3 s; 1 s to connect again, 10 s after the head's restart. Meant for a
+    /// heartbeat every 0.5 s.
     fn default() -> Self {
         Patience {
             suspect_after: Duration::from_millis(1500),
             lost_after: Duration::from_secs(3),
             reconnect_within: Duration::from_secs(1),
+            after_restart: Duration::from_secs(10),
         }
     }
 }
@@ -168,6 +177,8 @@ pub struct Member {
     pub last_seen: Duration,
     /// When its connection ended, if it has none.
     pub disconnected: Option<Duration>,
+    /// Whether it has not joined again since the head's restart.
+    pub awaited: bool,
 }
 
 /// A node that was a member.
@@ -195,6 +206,9 @@ pub struct Membership {
     by_name: BTreeMap<String, NodeId>,
     incarnations: BTreeMap<String, u32>,
     departed: VecDeque<Departed>,
+    /// Rows that changed since they were last taken.
+    changed: BTreeSet<NodeId>,
+    changed_names: BTreeSet<String>,
 }
 
 impl Membership {
@@ -207,6 +221,8 @@ impl Membership {
             by_name: BTreeMap::new(),
             incarnations: BTreeMap::new(),
             departed: VecDeque::new(),
+            changed: BTreeSet::new(),
+            changed_names: BTreeSet::new(),
         }
     }
 
@@ -252,6 +268,7 @@ impl Membership {
                     && member.draining != on
                 {
                     member.draining = on;
+                    self.changed.insert(node);
                     actions.push(MemberAction::Draining { node, on });
                 }
             }
@@ -316,7 +333,11 @@ impl Membership {
             if let Some(member) = same_process {
                 member.last_seen = now;
                 member.disconnected = None;
-                member.hello.address = hello.address;
+                member.awaited = false;
+                if member.hello.address != hello.address {
+                    member.hello.address = hello.address;
+                    self.changed.insert(node);
+                }
                 actions.push(MemberAction::Rejoined(node));
                 member.revive(actions);
                 return;
@@ -339,9 +360,12 @@ impl Membership {
             joined: now,
             last_seen: now,
             disconnected: None,
+            awaited: false,
         };
         self.members.insert(node, member);
         self.by_name.insert(name.clone(), node);
+        self.changed.insert(node);
+        self.changed_names.insert(name.clone());
         actions.push(MemberAction::Joined {
             node,
             name,
@@ -394,6 +418,7 @@ impl Membership {
     fn remove(&mut self, node: NodeId, why: String, now: Duration) -> Option<Member> {
         let member = self.members.remove(&node)?;
         self.by_name.remove(&member.hello.name);
+        self.changed.insert(node);
         if self.departed.len() == DEPARTED_KEPT {
             self.departed.pop_front();
         }
@@ -406,8 +431,13 @@ impl Membership {
         // Bounded: names that come and go for ever (autoscaled nodes) begin to count anew.
         if self.incarnations.len() > 2 * DEPARTED_KEPT + self.members.len() {
             let (by_name, departed) = (&self.by_name, &self.departed);
+            let changed = &mut self.changed_names;
             self.incarnations.retain(|name, _| {
-                by_name.contains_key(name) || departed.iter().any(|d| d.name == *name)
+                let keep = by_name.contains_key(name) || departed.iter().any(|d| d.name == *name);
+                if !keep {
+                    changed.insert(name.clone());
+                }
+                keep
             });
         }
         Some(member)
@@ -416,6 +446,9 @@ impl Membership {
 
 impl Member {
     fn lost_at(&self, patience: Patience) -> Duration {
+        if self.awaited {
+            return self.last_seen + patience.after_restart;
+        }
         let silent = self.last_seen + patience.lost_after;
         match self.disconnected {
             Some(at) => silent.min(at + patience.reconnect_within),

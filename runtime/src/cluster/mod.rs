@@ -8,18 +8,23 @@
 //!   [`placement`];
 //! - which nodes are alive in [`membership`], which actors live again in [`supervision`];
 //! - every actor's life, and the names, in [`directory`]; what is kept of a life that ended in [`death`];
-//! - all of these composed, as the head's process drives it, in [`head_state`].
+//! - whose drivers are there in [`drivers`];
+//! - all of these composed, as the head's process drives it, in [`head_state`];
+//! - what of it outlives the head's process in [`snapshot`], and on disk in [`store`].
 
 pub mod affinity;
 pub mod config;
 pub mod death;
 pub mod demand;
 pub mod directory;
+pub mod drivers;
 pub mod head_state;
 pub mod ids;
 pub mod label;
 pub mod membership;
 pub mod placement;
+pub mod snapshot;
+pub mod store;
 pub(crate) mod suggest;
 pub mod supervision;
 
@@ -37,9 +42,12 @@ pub use directory::{
     ActorAction, ActorEvent, ActorRecord, ActorState, GroupRecord, GroupRequest, GroupState,
     SpawnRequest, StartOrder,
 };
-pub use head_state::{HeadAction, HeadEvent, HeadSettings, HeadState};
+pub use drivers::DriverEvent;
+pub use head_state::{HeadAction, HeadEvent, HeadSettings, HeadState, Return};
 pub use ids::{ActorId, BundleRef, GroupId, Holder, NodeId, Owner};
 pub use label::{LabelRule, LabelTest};
 pub use membership::{Hello, MemberAction, MemberEvent};
 pub use placement::Strategy;
+pub use snapshot::{Change, Snapshot};
+pub use store::{HeadStore, StoreError};
 pub use supervision::{Backoff, DeathCause, Restart, Terms};

@@ -2,28 +2,29 @@
 
 use std::collections::HashMap;
 use std::net::SocketAddr;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, MutexGuard};
 
 use tokio::sync::mpsc;
 
 use super::MachineFacts;
+use super::book::{Book, Order};
 use super::worker::{Common, WorkerEvent, Workers};
 use crate::actor::{ActorEnv, Exit, Vitals, type_names};
-use crate::build_id::build_id;
 use crate::cluster::state_dir::StateDir;
-use crate::cluster::{ClusterConfig, DeathCause, Gpu, LastWords, StartOrder, membership};
+use crate::cluster::{ClusterConfig, DeathCause, Gpu, LastWords, Return, StartOrder, membership};
 use crate::control::{FromHead, PeerRole, ToHead};
 use crate::error::{Error, Result};
 use crate::ids::ActorId;
 use crate::isolate::{HoldOptions, Slot};
 use crate::observe::LogStore;
-use crate::process::Process;
+use crate::process::{Line, Process};
 use crate::wire::Identity;
 
-/// Runs node `name` of `config` until the head ends it. Call it in an actix system.
+/// Runs node `name` of `config` until the head ends it, or it has had no head for `head_lease_s`. Call it in an
+/// actix system.
 ///
 /// # Errors
-/// Where it cannot listen, or the head is out of reach or refuses it.
+/// Where it cannot listen, the head is out of reach or refuses it, or its head is gone for good.
 pub(crate) async fn run(config: ClusterConfig, name: &str, head: SocketAddr) -> Result<()> {
     let facts = super::discover().map_err(|e| Error::Refused(e.to_string()))?;
     let node = config.node(name).ok_or_else(|| {
@@ -39,7 +40,9 @@ pub(crate) async fn run(config: ClusterConfig, name: &str, head: SocketAddr) -> 
     stay_on(&shared)?;
     let swept = crate::isolate::sweep_stale().map_err(|e| Error::Refused(e.to_string()))?;
     tracing::debug!(?swept, "looked for what dead processes had left");
-    let identity = Identity::load(&StateDir::of(&config).keys())?;
+    let state = StateDir::of(&config);
+    let _claim = state.claim_node(name)?;
+    let identity = Identity::load(&state.keys())?;
     let (process, mut exits) = Process::start(&identity, node.listen, None)?;
     let hello = membership::Hello {
         name: name.to_owned(),
@@ -49,9 +52,22 @@ pub(crate) async fn run(config: ClusterConfig, name: &str, head: SocketAddr) -> 
         capacity: config.capacity(node, &facts, &super::gpus::find(), type_names()),
     };
     let gpus = hello.capacity.gpus.clone();
-    let mut orders = process
-        .join(head, PeerRole::Node(hello), &build_id())
-        .await?;
+    let book = Arc::new(Mutex::new(Book::default()));
+    let told = book.clone();
+    let line = Line {
+        head,
+        state,
+        lease: config.head_lease,
+        role: Box::new(move || {
+            let book = told.lock().expect("no panic while held");
+            PeerRole::Node(Box::new(Return {
+                hello: hello.clone(),
+                lives: book.lives(),
+                ended: book.unheard(),
+            }))
+        }),
+    };
+    let mut orders = process.join(line).await?;
     tracing::info!(node = name, address = %process.address, "joined");
 
     use tokio::signal::unix::{SignalKind, signal};
@@ -75,6 +91,7 @@ pub(crate) async fn run(config: ClusterConfig, name: &str, head: SocketAddr) -> 
         gpus,
         facts,
         slots: HashMap::new(),
+        book,
         workers,
         logs: LogStore::new(logs.clone()).map_err(|source| Error::Io {
             path: logs,
@@ -82,11 +99,12 @@ pub(crate) async fn run(config: ClusterConfig, name: &str, head: SocketAddr) -> 
             advice: "the cluster's state folder must be writable",
         })?,
     };
+    let mut ended = Ok(());
     loop {
         // Channels and a signal: nothing is lost by a branch that is not taken.
         tokio::select! {
             order = orders.recv() => match order {
-                Some(FromHead::Start(order)) => daemon.start(*order).await?,
+                Some(FromHead::Start(order)) => daemon.start(*order).await,
                 Some(FromHead::Stop { actor, incarnation, force }) => {
                     daemon.stop(actor, incarnation, force);
                 }
@@ -94,15 +112,26 @@ pub(crate) async fn run(config: ClusterConfig, name: &str, head: SocketAddr) -> 
                     tracing::info!(%why, "the cluster ends");
                     break;
                 }
+                Some(FromHead::Heard { actor, incarnation }) => {
+                    daemon.book().heard(actor, incarnation);
+                }
+                Some(FromHead::Welcome { again: true, .. }) => daemon.tell_ends().await,
+                Some(FromHead::Welcome { again: false, .. }) => {
+                    if let Err(e) = daemon.fence(&mut exits, &mut ends).await {
+                        ended = Err(e);
+                        break;
+                    }
+                }
                 Some(_) => {}
-                // It lost its head: what it runs would be run twice if it went on.
+                // Nobody may ever come to end what it runs and holds.
                 None => {
-                    tracing::error!("the head is out of reach: this node ends");
+                    let why = "this node has no head any more, and ends; see above".to_owned();
+                    ended = Err(Error::Refused(why));
                     break;
                 }
             },
-            Some(exit) = exits.recv() => daemon.exited(exit).await?,
-            Some(event) = ends.recv() => daemon.worker(event).await?,
+            Some(exit) = exits.recv() => daemon.exited(exit).await,
+            Some(event) = ends.recv() => daemon.worker(event).await,
             _ = terminate.recv() => {
                 tracing::info!("told to end (SIGTERM)");
                 let _ = daemon.process.head.say(ToHead::Leaving).await;
@@ -111,7 +140,7 @@ pub(crate) async fn run(config: ClusterConfig, name: &str, head: SocketAddr) -> 
         }
     }
     daemon.end(&mut exits, &mut ends).await;
-    Ok(())
+    ended
 }
 
 struct Daemon {
@@ -122,49 +151,106 @@ struct Daemon {
     gpus: Vec<Gpu>,
     facts: MachineFacts,
     slots: HashMap<(ActorId, u32), Arc<Slot>>,
+    book: Arc<Mutex<Book>>,
     workers: Workers,
     logs: LogStore,
 }
 
 impl Daemon {
-    async fn start(&mut self, order: StartOrder) -> Result<()> {
+    fn book(&self) -> MutexGuard<'_, Book> {
+        self.book.lock().expect("no panic while held")
+    }
+
+    /// Says something that a head which is away hears when this node joins it again.
+    async fn say(&self, word: ToHead) {
+        if let Err(e) = self.process.head.say(word).await {
+            tracing::debug!(error = %e, "the head will hear it later");
+        }
+    }
+
+    async fn start(&mut self, order: StartOrder) {
         let (actor, incarnation) = (order.actor, order.incarnation);
-        if let Some(again) = self.lives_already(actor, incarnation) {
-            if let Some(word) = again {
-                self.process.head.say(word).await?;
+        // Asked by itself, so that the lock is not held over an await.
+        let known = self.book().ordered(actor, incarnation);
+        match known {
+            Order::Begin => {}
+            Order::Wait => return,
+            Order::Lives => {
+                let worker = self.workers.get(actor, incarnation).flatten();
+                return self
+                    .say(ToHead::Started {
+                        actor,
+                        incarnation,
+                        worker,
+                    })
+                    .await;
             }
-            return Ok(());
+            Order::Ended(end) => {
+                let (cause, words) = *end;
+                return self
+                    .say(ToHead::Exited {
+                        actor,
+                        incarnation,
+                        cause,
+                        words,
+                    })
+                    .await;
+            }
         }
         let word = match self.bring_to_life(order).await {
             // A worker tells later that its actor lives.
-            Ok(Born::Worker) => return Ok(()),
-            Ok(Born::Here) => ToHead::Started {
-                actor,
-                incarnation,
-                worker: None,
-            },
+            Ok(Born::Worker) => return,
+            Ok(Born::Here) => {
+                self.book().began(actor, incarnation);
+                ToHead::Started {
+                    actor,
+                    incarnation,
+                    worker: None,
+                }
+            }
             Err(why) => {
                 let cause = DeathCause::StartFailed(why);
                 tracing::warn!(%actor, %cause, "an actor does not start");
                 self.over(actor, incarnation, cause, Vec::new())
             }
         };
-        Ok(self.process.head.say(word).await?)
+        self.say(word).await;
     }
 
-    /// Whether a life has begun here before: an order may be sent again. The answer to it is given again, unless the
-    /// first one is still to come.
-    fn lives_already(&self, actor: ActorId, incarnation: u32) -> Option<Option<ToHead>> {
-        let started = |worker| ToHead::Started {
-            actor,
-            incarnation,
-            worker,
-        };
-        if let Some(address) = self.workers.get(actor, incarnation) {
-            return Some(address.map(|address| started(Some(address))));
+    /// This node has joined again: what it said meanwhile may not have been heard.
+    async fn tell_ends(&self) {
+        let unheard = self.book().unheard();
+        for (actor, incarnation, cause, words) in unheard {
+            self.say(ToHead::Exited {
+                actor,
+                incarnation,
+                cause,
+                words,
+            })
+            .await;
         }
-        let hosted = self.process.host.get(actor)?;
-        (hosted.incarnation == incarnation).then(|| Some(started(None)))
+    }
+
+    /// This node was given up while it was cut off, and is a new member now: its actors may live elsewhere, in later
+    /// lives. All of them end before it takes a new order.
+    ///
+    /// # Errors
+    /// Where an actor is still at work after [`END_WITHIN`]: only the end of the process ends that.
+    async fn fence(
+        &mut self,
+        exits: &mut mpsc::UnboundedReceiver<Exit>,
+        ends: &mut mpsc::Receiver<WorkerEvent>,
+    ) -> Result<()> {
+        tracing::warn!("this node was given up while it was cut off: all that it runs ends");
+        let left = self.end_all(exits, ends, true).await;
+        self.slots.clear();
+        self.book().clear();
+        if left > 0 {
+            return Err(Error::Refused(format!(
+                "{left} actors of lives that were given up are still at work: this node ends to end them"
+            )));
+        }
+        Ok(())
     }
 
     fn stop(&self, actor: ActorId, incarnation: u32, force: bool) {
@@ -173,7 +259,7 @@ impl Daemon {
         }
     }
 
-    async fn worker(&mut self, event: WorkerEvent) -> Result<()> {
+    async fn worker(&mut self, event: WorkerEvent) {
         let word = match event {
             WorkerEvent::Started {
                 actor,
@@ -181,6 +267,7 @@ impl Daemon {
                 address,
             } => {
                 self.workers.started(actor, incarnation, address);
+                self.book().began(actor, incarnation);
                 ToHead::Started {
                     actor,
                     incarnation,
@@ -197,7 +284,7 @@ impl Daemon {
                 self.over(actor, incarnation, cause, handling)
             }
         };
-        Ok(self.process.head.say(word).await?)
+        self.say(word).await;
     }
 
     /// A life has ended: gives back what it had, and the words that tell of it.
@@ -214,11 +301,14 @@ impl Daemon {
             handling,
             log: self.logs.end(actor, incarnation),
         };
+        let words = words.bounded();
+        self.book()
+            .ended(actor, incarnation, cause.clone(), words.clone());
         ToHead::Exited {
             actor,
             incarnation,
             cause,
-            words: words.bounded(),
+            words,
         }
     }
 
@@ -274,7 +364,7 @@ impl Daemon {
         Ok(Born::Here)
     }
 
-    async fn exited(&mut self, exit: Exit) -> Result<()> {
+    async fn exited(&mut self, exit: Exit) {
         let cause = match &exit.panic {
             Some(message) => DeathCause::Panic(message.clone()),
             None => DeathCause::Finished,
@@ -282,16 +372,17 @@ impl Daemon {
         self.process.host.forget(&exit);
         let handling = exit.in_hand.iter().map(|m| (*m).to_owned()).collect();
         let word = self.over(exit.actor, exit.incarnation, cause, handling);
-        Ok(self.process.head.say(word).await?)
+        self.say(word).await;
     }
 
-    /// Ends every actor, then gives the held cores back.
-    async fn end(
-        mut self,
+    /// Ends every actor; returns how many are still at work after [`END_WITHIN`].
+    async fn end_all(
+        &mut self,
         exits: &mut mpsc::UnboundedReceiver<Exit>,
         ends: &mut mpsc::Receiver<WorkerEvent>,
-    ) {
-        let mut left = self.process.host.stop_all() + self.workers.stop_all();
+        force: bool,
+    ) -> usize {
+        let mut left = self.process.host.stop_all(force) + self.workers.stop_all();
         let all = async {
             while left > 0 {
                 tokio::select! {
@@ -302,6 +393,7 @@ impl Daemon {
                     }
                     Some(event) = ends.recv() => {
                         if let WorkerEvent::Ended { actor, incarnation, .. } = event {
+                            self.workers.forget(actor, incarnation);
                             self.slots.remove(&(actor, incarnation));
                             left -= 1;
                         }
@@ -310,7 +402,18 @@ impl Daemon {
                 }
             }
         };
-        if tokio::time::timeout(END_WITHIN, all).await.is_err() {
+        let _ = tokio::time::timeout(END_WITHIN, all).await;
+        left
+    }
+
+    /// Ends every actor, then gives the held cores back.
+    async fn end(
+        mut self,
+        exits: &mut mpsc::UnboundedReceiver<Exit>,
+        ends: &mut mpsc::Receiver<WorkerEvent>,
+    ) {
+        let left = self.end_all(exits, ends, false).await;
+        if left > 0 {
             tracing::warn!("{left} actors were still at work when their node ended");
         }
         // An actor that is still at work keeps its slot; the next sweep removes it.

@@ -1,5 +1,6 @@
 //! One machine of the cluster: what it has, and what runs on it.
 
+mod book;
 mod daemon;
 pub mod gpus;
 pub mod resources;

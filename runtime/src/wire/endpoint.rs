@@ -12,8 +12,10 @@ use super::{CodecError, FrameReader, FrameWriter, Identity, IdentityError, Openi
 const IDLE_TIMEOUT: Duration = Duration::from_millis(3_000);
 const KEEP_ALIVE: Duration = Duration::from_millis(700);
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(3);
-// Streams a peer may hold open at once: one for each of its actors' lanes and objects in flight.
-const MAX_STREAMS: u32 = 16_384;
+// Streams a peer may hold open at once: one for each of its actors' lanes and objects in flight. Each that may be costs
+// memory, so a connection begins with few and is allowed more as they are used.
+const FIRST_STREAMS: u32 = 256;
+const MOST_STREAMS: u32 = 1 << 18;
 // What one lane may have in flight before its sender waits.
 const STREAM_WINDOW: u32 = 4 << 20;
 const CONNECTION_WINDOW: u32 = 64 << 20;
@@ -103,7 +105,7 @@ impl Endpoint {
         transport
             .max_idle_timeout(Some(idle))
             .keep_alive_interval(Some(KEEP_ALIVE))
-            .max_concurrent_bidi_streams(MAX_STREAMS.into())
+            .max_concurrent_bidi_streams(FIRST_STREAMS.into())
             .max_concurrent_uni_streams(0u32.into())
             .stream_receive_window(STREAM_WINDOW.into())
             .receive_window(CONNECTION_WINDOW.into())
@@ -262,6 +264,15 @@ impl Connection {
             writer: FrameWriter::new(send),
             reader: FrameReader::new(recv),
         })
+    }
+
+    /// Lets the peer have twice as many streams as `open`, if that is more than it may have.
+    pub fn make_room(&self, open: u32) {
+        let may_have = open.saturating_mul(2).next_power_of_two();
+        if may_have > FIRST_STREAMS {
+            let may_have = may_have.min(MOST_STREAMS);
+            self.inner.set_max_concurrent_bi_streams(may_have.into());
+        }
     }
 
     /// Ends it.

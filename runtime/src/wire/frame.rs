@@ -1,5 +1,7 @@
 //! Length-prefixed frames on a QUIC stream.
 
+use std::time::Duration;
+
 use bytes::{Buf as _, BytesMut};
 use quinn::{RecvStream, SendStream};
 
@@ -59,6 +61,24 @@ impl FrameWriter {
         // A burst must not keep its memory for the life of the lane.
         self.buffer.shrink_to(4 * FLUSH_AT);
         result.map_err(WireError::closed)
+    }
+
+    /// As [`flush`](Self::flush), unless the peer takes less than 64 KiB in `patience`: then false, and the stream can
+    /// only be [aborted](Self::abort).
+    ///
+    /// # Errors
+    /// [`WireError::Closed`] when the stream or the connection is gone.
+    pub async fn flush_within(&mut self, patience: Duration) -> Result<bool, WireError> {
+        for piece in self.buffer.chunks(FLUSH_AT) {
+            let Ok(written) = tokio::time::timeout(patience, self.stream.write_all(piece)).await
+            else {
+                return Ok(false);
+            };
+            written.map_err(WireError::closed)?;
+        }
+        self.buffer.clear();
+        self.buffer.shrink_to(4 * FLUSH_AT);
+        Ok(true)
     }
 
     /// [`push`](Self::push) and [`flush`](Self::flush).

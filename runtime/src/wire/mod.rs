@@ -29,17 +29,16 @@ pub enum Opening {
     Object(ObjectId),
 }
 
-/// How a process introduces itself.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+/// How a process introduces itself. The layout of this struct, and that [`Opening::Control`] is the first variant, must
+/// never change: builds that share nothing else must be able to refuse each other in words.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Hello {
     /// Version of the frames that follow; a different one is refused.
     pub protocol: u32,
     /// Which build this is; a cluster runs one build ([`crate::build_id`]).
     pub build_id: String,
-    /// What the process wants to be.
-    pub role: crate::control::PeerRole,
-    /// Where other processes reach it.
-    pub address: std::net::SocketAddr,
+    /// What the process wants to be: an encoded `PeerRole`, to be read only where the build is the same.
+    pub role: Vec<u8>,
 }
 
 /// The version of the frames. It changes when an old peer would misread a new one.

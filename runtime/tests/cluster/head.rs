@@ -12,7 +12,7 @@ use corehold::cluster::{
 
 use crate::{hello, ms, s, wish};
 
-fn head(expected: &[&str]) -> HeadState {
+pub(crate) fn head(expected: &[&str]) -> HeadState {
     let expected = expected
         .iter()
         .map(|name| (*name).to_owned())
@@ -23,18 +23,18 @@ fn head(expected: &[&str]) -> HeadState {
     })
 }
 
-fn join(head: &mut HeadState, name: &str, boot: u64, now: Duration) -> Vec<HeadAction> {
+pub(crate) fn join(head: &mut HeadState, name: &str, boot: u64, now: Duration) -> Vec<HeadAction> {
     head.handle(
         HeadEvent::Node(MemberEvent::Join(hello(name, boot, &[1]))),
         now,
     )
 }
 
-fn actor(head: &mut HeadState, event: ActorEvent, now: Duration) -> Vec<HeadAction> {
+pub(crate) fn actor(head: &mut HeadState, event: ActorEvent, now: Duration) -> Vec<HeadAction> {
     head.handle(HeadEvent::Actor(event), now)
 }
 
-fn starts(actions: &[HeadAction]) -> Vec<StartOrder> {
+pub(crate) fn starts(actions: &[HeadAction]) -> Vec<StartOrder> {
     let order = |action: &HeadAction| match action {
         HeadAction::Actor(ActorAction::Start(order)) => Some(order.clone()),
         _ => None,
@@ -42,7 +42,7 @@ fn starts(actions: &[HeadAction]) -> Vec<StartOrder> {
     actions.iter().filter_map(order).collect()
 }
 
-fn stops(actions: &[HeadAction]) -> Vec<(u64, u32, bool)> {
+pub(crate) fn stops(actions: &[HeadAction]) -> Vec<(u64, u32, bool)> {
     let stop = |action: &HeadAction| match action {
         HeadAction::Actor(ActorAction::Stop {
             actor,
@@ -55,7 +55,7 @@ fn stops(actions: &[HeadAction]) -> Vec<(u64, u32, bool)> {
     actions.iter().filter_map(stop).collect()
 }
 
-fn state(head: &HeadState, actor: u64) -> ActorState {
+pub(crate) fn state(head: &HeadState, actor: u64) -> ActorState {
     head.directory().get(ActorId(actor)).unwrap().state.clone()
 }
 
@@ -66,11 +66,11 @@ fn dead(head: &HeadState, actor: u64) -> DeathCause {
     }
 }
 
-fn spawn(head: &mut HeadState, request: SpawnRequest, now: Duration) -> Vec<HeadAction> {
+pub(crate) fn spawn(head: &mut HeadState, request: SpawnRequest, now: Duration) -> Vec<HeadAction> {
     actor(head, ActorEvent::Spawn(request), now)
 }
 
-fn started(actor: u64, incarnation: u32, node: u64) -> ActorEvent {
+pub(crate) fn started(actor: u64, incarnation: u32, node: u64) -> ActorEvent {
     ActorEvent::Started {
         actor: ActorId(actor),
         incarnation,

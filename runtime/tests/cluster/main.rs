@@ -5,10 +5,12 @@ mod config;
 mod deaths;
 mod groups;
 mod head;
+mod head_restart;
 mod membership;
 mod placement;
 mod resources;
 mod simulation;
+mod store;
 mod supervision;
 
 use std::time::Duration;

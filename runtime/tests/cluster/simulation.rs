@@ -1,14 +1,16 @@
 //! A whole cluster in one thread, from one seed: nodes that start, die, fall silent and lose their
-//! connections, actors that fail, and the clock. After every step the invariants hold.
+//! connections, actors that fail, a head that is killed and starts again from what was written down, and the
+//! clock. After every step the invariants hold.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
 use corehold::cluster::placement::Usage;
 use corehold::cluster::{
-    ActorAction, ActorEvent, ActorId, ActorState, Affinity, BundleRef, DeathCause, Demand, GroupId,
-    GroupRequest, GroupState, HeadAction, HeadEvent, HeadSettings, HeadState, LabelRule,
-    MemberAction, MemberEvent, Milli, NodeId, Owner, Restart, SpawnRequest, Strategy,
+    ActorAction, ActorEvent, ActorId, ActorState, Affinity, BundleRef, Change, DeathCause, Demand,
+    GroupId, GroupRequest, GroupState, HeadAction, HeadEvent, HeadState, LabelRule, LastWords,
+    MemberAction, MemberEvent, Milli, NodeId, Owner, Restart, Return, Snapshot, SpawnRequest,
+    Strategy,
 };
 use rand::rngs::StdRng;
 use rand::{RngExt, SeedableRng};
@@ -16,8 +18,12 @@ use rand::{RngExt, SeedableRng};
 use crate::{hello, ms, s, wish};
 
 mod check;
+mod head_death;
 mod node;
+use head_death::settings;
 use node::Node;
+
+pub(crate) use head_death::replay;
 
 const GROUPS: u64 = 80;
 const NAMES: [&str; 3] = ["bench", "trainer", "spare"];
@@ -29,10 +35,16 @@ struct Seen {
     in_a_row: u32,
 }
 
-struct Sim {
+pub(crate) struct Sim {
     rng: StdRng,
     now: Duration,
     head: HeadState,
+    /// What was written down, and when the last of it.
+    disk: Snapshot,
+    clock: Duration,
+    /// All that was ever written down, for those who look.
+    pub(crate) log: Vec<Vec<Change>>,
+    deaths: u32,
     nodes: BTreeMap<&'static str, Node>,
     joined: BTreeSet<NodeId>,
     gone: BTreeSet<NodeId>,
@@ -44,15 +56,15 @@ struct Sim {
 }
 
 impl Sim {
-    fn new(seed: u64) -> Self {
-        let expected = NAMES.iter().map(|name| (*name).to_owned()).collect();
+    pub(crate) fn new(seed: u64) -> Self {
         Sim {
             rng: StdRng::seed_from_u64(seed),
             now: Duration::ZERO,
-            head: HeadState::new(HeadSettings {
-                expected,
-                ..HeadSettings::default()
-            }),
+            head: HeadState::new(settings()),
+            disk: Snapshot::default(),
+            clock: Duration::ZERO,
+            log: Vec::new(),
+            deaths: 0,
             nodes: BTreeMap::new(),
             joined: BTreeSet::new(),
             gone: BTreeSet::new(),
@@ -69,6 +81,7 @@ impl Sim {
 
     fn feed(&mut self, event: HeadEvent) {
         let actions = self.head.handle(event, self.now);
+        self.write_down();
         self.obey(actions);
     }
 
@@ -83,20 +96,8 @@ impl Sim {
                         .expect("only a node that is there joins");
                     // A node that was given up ends what it still runs.
                     sim.lives.clear();
+                    sim.unheard.clear();
                     sim.id = Some(node);
-                }
-                HeadAction::Node(MemberAction::Rejoined(node)) => {
-                    let lives = self
-                        .node(node)
-                        .map(|sim| sim.lives.iter().map(|(a, i)| (*a, *i)).collect());
-                    let lives = lives.expect("it has just joined");
-                    // Its first report on the new connection, ahead of all others.
-                    let event = ActorEvent::Running { node, lives };
-                    let now = self.now;
-                    self.node(node)
-                        .expect("as above")
-                        .reports
-                        .push_front((now, event));
                 }
                 HeadAction::Node(
                     MemberAction::Lost { node, .. } | MemberAction::Left { node, .. },
@@ -216,12 +217,30 @@ impl Sim {
 
     fn join(&mut self, name: &'static str) {
         let sim = self.nodes.get_mut(name).expect("a node that runs");
+        sim.cut_off();
         sim.connected = true;
-        sim.orders.clear();
-        sim.reports.clear();
         let held: &[u32] = if name == "bench" { &[1, 2] } else { &[] };
-        let event = MemberEvent::Join(hello(name, sim.boot, held));
-        self.feed(HeadEvent::Node(event));
+        let hello = hello(name, sim.boot, held);
+        if sim.id.is_none() {
+            return self.feed(HeadEvent::Node(MemberEvent::Join(hello)));
+        }
+        let exits = std::mem::take(&mut sim.unheard).into_iter();
+        let back = Return {
+            hello,
+            lives: sim.lives.iter().map(|(a, i)| (*a, *i)).collect(),
+            ended: exits
+                .filter_map(|event| match event {
+                    ActorEvent::Exited {
+                        actor,
+                        incarnation,
+                        cause,
+                        ..
+                    } => Some((actor, incarnation, cause, LastWords::default())),
+                    _ => None,
+                })
+                .collect(),
+        };
+        self.feed(HeadEvent::Return(Box::new(back)));
     }
 
     fn start(&mut self, name: &'static str) {
@@ -238,9 +257,7 @@ impl Sim {
 
     fn disconnect(&mut self, name: &'static str, heard: bool) {
         let sim = self.nodes.get_mut(name).expect("a node that runs");
-        sim.connected = false;
-        sim.orders.clear();
-        sim.reports.clear();
+        sim.cut_off();
         if let (true, Some(node)) = (heard, sim.id) {
             self.feed(HeadEvent::Node(MemberEvent::Disconnected {
                 node,
@@ -347,7 +364,7 @@ impl Sim {
     }
 
     /// One thing happens.
-    fn step(&mut self) {
+    pub(crate) fn step(&mut self) {
         match self.rng.random_range(0..100) {
             0..=20 => self.spawn(),
             21..=24 => self.group(),
@@ -373,6 +390,7 @@ impl Sim {
                 }
             }
             56..=59 => self.disturb_some_node(),
+            60 => self.kill_head(),
             _ => {
                 let by = ms(self.rng.random_range(1..400));
                 self.pass(by);
@@ -392,22 +410,23 @@ impl Sim {
         let Some(sim) = self.nodes.get_mut(name) else {
             return;
         };
-        if let (Some((actor, incarnation)), Some(node)) = (sim.lives.pop_first(), sim.id)
-            && sim.connected
-        {
+        if let (Some((actor, incarnation)), Some(node)) = (sim.lives.pop_first(), sim.id) {
+            let exit = ActorEvent::Exited {
+                actor,
+                incarnation,
+                node,
+                cause,
+            };
+            sim.over.insert((actor, incarnation));
+            if !sim.connected {
+                sim.unheard.push(exit);
+                return;
+            }
             let arrival = sim
                 .reports
                 .back()
                 .map_or(now + delay, |(last, _)| (now + delay).max(*last));
-            sim.reports.push_back((
-                arrival,
-                ActorEvent::Exited {
-                    actor,
-                    incarnation,
-                    node,
-                    cause,
-                },
-            ));
+            sim.reports.push_back((arrival, exit));
         }
     }
 
@@ -447,6 +466,7 @@ impl Sim {
                 self.work(name);
             }
             let actions = self.head.poll(self.now);
+            self.write_down();
             self.obey(actions);
             self.check();
         }
@@ -513,7 +533,7 @@ impl Sim {
 
 #[test]
 fn invariants_hold_whatever_happens() {
-    let (mut restarts, mut losses, mut alive, mut groups) = (0, 0, 0, 0);
+    let (mut restarts, mut losses, mut alive, mut deaths, mut groups) = (0, 0, 0, 0, 0);
     for seed in 0..24 {
         let mut sim = Sim::new(seed);
         let outcome = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| {
@@ -525,6 +545,7 @@ fn invariants_hold_whatever_happens() {
         assert!(outcome.is_ok(), "seed {seed}, at {:?}", sim.now);
         restarts += sim.seen.values().map(|seen| seen.in_a_row).sum::<u32>();
         losses += sim.gone.len();
+        deaths += sim.deaths;
         groups += sim.reserved.len();
         alive += sim
             .seen
@@ -534,7 +555,7 @@ fn invariants_hold_whatever_happens() {
     }
     // The storm was one.
     assert!(
-        restarts > 200 && losses > 80 && alive > 200 && groups > 50,
-        "{restarts} {losses} {alive} {groups}"
+        restarts > 200 && losses > 80 && alive > 200 && groups > 50 && deaths > 50,
+        "{restarts} {losses} {alive} {groups} {deaths}"
     );
 }

@@ -129,6 +129,47 @@ impl Handler<SumOf> for Keeper {
     }
 }
 
+impl Keeper {
+    /// The name of its type in a node's capacity.
+    pub const TYPE: &str = <Keeper as corehold::actor::RemoteActor>::TYPE_NAME;
+}
+
+/// Writes the number of its life into a file, again and again.
+#[derive(Serialize, Deserialize)]
+pub struct Ticker {
+    pub file: std::path::PathBuf,
+}
+
+/// Answers the node and the life.
+#[derive(Message, Serialize, Deserialize)]
+#[rtype(result = "(String, u32)")]
+pub struct Tick;
+
+#[corehold::actor]
+impl Actor for Ticker {
+    type Context = Context<Self>;
+
+    fn started(&mut self, ctx: &mut Self::Context) {
+        let life = corehold::current().unwrap().incarnation;
+        ctx.run_interval(std::time::Duration::from_millis(20), move |ticker, _| {
+            use std::io::Write as _;
+            let file = std::fs::File::options()
+                .create(true)
+                .append(true)
+                .open(&ticker.file);
+            writeln!(file.unwrap(), "{life}").unwrap();
+        });
+    }
+}
+
+#[corehold::handler]
+impl Handler<Tick> for Ticker {
+    type Result = actix::MessageResult<Tick>;
+    fn handle(&mut self, _: Tick, _: &mut Self::Context) -> Self::Result {
+        let env = corehold::current().unwrap();
+        actix::MessageResult((env.node, env.incarnation))
+    }
+}
 /// Checks the order of what it counts.
 #[derive(Default, Serialize, Deserialize)]
 pub struct Counter {

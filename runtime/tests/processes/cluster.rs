@@ -19,14 +19,52 @@ impl TestCluster {
 
     /// Writes the file only.
     pub fn written(nodes: &str) -> Self {
+        Self::written_with("listen = \"127.0.0.1:0\"", nodes)
+    }
+
+    /// Writes the file only, with these keys of `[cluster]`.
+    pub fn written_with(cluster: &str, nodes: &str) -> Self {
         let folder = tempfile::tempdir().unwrap();
-        let text = format!("[cluster]\nname = \"test\"\nlisten = \"127.0.0.1:0\"\n{nodes}");
+        let text = format!("[cluster]\nname = \"test\"\n{cluster}\n{nodes}");
         std::fs::write(folder.path().join("cluster.toml"), text).unwrap();
         Self { folder }
     }
 
     pub fn config(&self) -> PathBuf {
         self.folder.path().join("cluster.toml")
+    }
+
+    /// The process that holds this place of the state folder: `head`, `guard` or `nodes/NAME`.
+    pub fn pid_of(&self, place: &str) -> i32 {
+        self.claim(place)
+            .split_whitespace()
+            .next()
+            .unwrap()
+            .parse()
+            .unwrap()
+    }
+
+    /// Where it listens.
+    pub fn address_of(&self, place: &str) -> std::net::SocketAddr {
+        self.claim(place)
+            .split_whitespace()
+            .nth(1)
+            .unwrap()
+            .parse()
+            .unwrap()
+    }
+
+    fn claim(&self, place: &str) -> String {
+        let file = self.folder.path().join(".corehold").join(place);
+        std::fs::read_to_string(file).unwrap()
+    }
+
+    /// What `corehold status` of this cluster says, seen by a process of its own.
+    pub fn status(&self) -> String {
+        let program = std::env::current_exe().unwrap();
+        let mut command = std::process::Command::new(program);
+        let output = command.env(crate::STATUS, self.config()).output().unwrap();
+        String::from_utf8(output.stdout).unwrap()
     }
 
     pub fn keys(&self) -> PathBuf {

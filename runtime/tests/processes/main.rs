@@ -6,10 +6,13 @@
 mod actors;
 mod cases;
 mod cluster;
+mod head_death;
+mod light;
 mod link;
 mod lives;
 mod messages;
 mod network;
+mod partition;
 mod placement;
 mod tester;
 
@@ -18,6 +21,8 @@ use std::process::{Command, ExitCode};
 use libtest_mimic::{Arguments, Failed, Trial};
 
 const CASE: &str = "COREHOLD_TEST_CASE";
+/// Where it names a cluster, the process says what `corehold status` would.
+const STATUS: &str = "COREHOLD_TEST_STATUS";
 
 /// The cases of every subject.
 fn all() -> impl Iterator<Item = &'static (&'static str, fn())> {
@@ -27,6 +32,9 @@ fn all() -> impl Iterator<Item = &'static (&'static str, fn())> {
         messages::CASES,
         network::CASES,
         placement::ALL,
+        head_death::ALL,
+        light::ALL,
+        partition::ALL,
     ]
     .into_iter()
     .flatten()
@@ -35,6 +43,13 @@ fn all() -> impl Iterator<Item = &'static (&'static str, fn())> {
 fn main() -> ExitCode {
     if let Some(code) = corehold::entry::serve_role() {
         return code;
+    }
+    if let Some(config) = std::env::var_os(STATUS) {
+        match corehold::entry::status(config.as_ref()) {
+            Ok(status) => print!("{status}"),
+            Err(e) => println!("error: {e}"),
+        }
+        return ExitCode::SUCCESS;
     }
     if let Ok(name) = std::env::var(CASE) {
         let case = all().find(|(n, _)| *n == name);

@@ -32,6 +32,8 @@ pub struct ClusterConfig {
     pub listen: SocketAddr,
     /// The folder of keys, logs and sockets.
     pub state: PathBuf,
+    /// How long nodes and drivers go on without a head before they end (`head_lease_s`, 60 s unless given).
+    pub head_lease: Duration,
     /// The nodes, in the file's order; at least one, names unique.
     pub nodes: Vec<NodeConfig>,
     /// The pools by name.

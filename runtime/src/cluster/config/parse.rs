@@ -14,7 +14,10 @@ use super::{ClusterConfig, Host, NodeConfig, Places, PoolConfig, Position};
 type Result<T> = std::result::Result<T, ConfigError>;
 
 const TOP: &[&str] = &["cluster", "node", "pool"];
-const CLUSTER: &[&str] = &["name", "listen", "state"];
+// How long nodes go on without a head: enough for a person to type `corehold up`.
+const DEFAULT_LEASE: Duration = Duration::from_secs(60);
+
+const CLUSTER: &[&str] = &["name", "listen", "state", "head_lease_s"];
 const NODE: &[&str] = &[
     "name",
     "host",
@@ -47,6 +50,7 @@ pub(super) fn parse(text: &str, origin: &Path) -> Result<ClusterConfig> {
         name: "default".to_owned(),
         listen: SocketAddr::from(([127, 0, 0, 1], 7420)),
         state: folder.join(".corehold"),
+        head_lease: DEFAULT_LEASE,
         nodes: Vec::new(),
         pools: BTreeMap::new(),
     };
@@ -60,6 +64,9 @@ pub(super) fn parse(text: &str, origin: &Path) -> Result<ClusterConfig> {
         }
         if let Some(state) = cluster.get("state") {
             config.state = folder.join(PathBuf::from(state.text()?));
+        }
+        if let Some(lease) = cluster.get("head_lease_s") {
+            config.head_lease = Duration::from_secs_f64(lease.number(1_000_000_000)?);
         }
     }
     if let Some(nodes) = top.get("node") {

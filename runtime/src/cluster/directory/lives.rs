@@ -85,6 +85,7 @@ impl Directory {
             && record.state.node().is_some()
         {
             record.spawn.args = args;
+            self.changed.args.insert(actor);
             step.actions.push(ActorAction::Update {
                 actor,
                 incarnation,
@@ -94,6 +95,7 @@ impl Directory {
     }
 
     fn insert(&mut self, request: SpawnRequest, step: &mut Step<'_>) {
+        let actor = request.actor;
         let supervisor = Supervisor::new(request.restart, self.limits.backoff).on(request.terms);
         // Never seen: `place` decides at once.
         let state = ActorState::Restarting {
@@ -109,6 +111,7 @@ impl Directory {
             words: LastWords::default(),
             death: None,
         };
+        self.changed.args.insert(actor);
         self.enrol(Entry::new(record, supervisor), step.placement);
     }
 
@@ -116,6 +119,7 @@ impl Directory {
     pub(super) fn enrol(&mut self, entry: Entry, placement: &mut Placement) {
         let spawn = &entry.record.spawn;
         let actor = spawn.actor;
+        self.changed.actors.insert(actor);
         if let Some(name) = &spawn.name {
             self.names.insert(name.clone(), actor);
         }
@@ -231,6 +235,9 @@ impl Directory {
         let node = entry.record.state.node();
         let words = std::mem::take(&mut entry.record.words);
         entry.record.worker = None;
+        // What an ended group keeps is given back with its last actor.
+        let group = entry.record.spawn.demand.bundle.map(|bundle| bundle.group);
+        self.changed.groups.extend(group);
         let fate = entry.supervisor.ended(cause.clone(), step.now);
         self.record_death(actor, cause.clone(), words, step);
         if let Some(on_node) = node.and_then(|node| self.on_node.get_mut(&node)) {
@@ -434,11 +441,16 @@ impl Directory {
             }
         }
         record.spawn.args = Vec::new();
+        self.changed.args.insert(actor);
         while self.dead_order.len() >= self.limits.max_dead.max(1) {
+            let number = self.next_dead - self.dead_order.len() as u64;
             if let Some(oldest) = self.dead_order.pop_front() {
                 self.dead.remove(&oldest);
+                self.changed.dead.insert(number);
             }
         }
+        self.changed.dead.insert(self.next_dead);
+        self.next_dead += 1;
         self.dead_order.push_back(actor);
         self.dead.insert(actor, record);
         step.bereaved.push(Owner::Actor(actor));

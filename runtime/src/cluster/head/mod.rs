@@ -2,31 +2,38 @@
 //!
 //! One task owns the state. Everything that happens comes to it through one bounded channel, and
 //! nothing it does waits for a peer: a peer that does not take its orders is cut off.
+//!
+//! What an event changed is written down by a thread of its own ([`writer`]); until it is on disk, every word to a peer
+//! waits that was said after it. So nobody ever knows what a head that is killed and starts again does not.
 
+pub(crate) mod guard;
+mod joins;
 mod peers;
 mod requests;
+mod writer;
 
-use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::collections::{BTreeMap, BTreeSet, HashMap, VecDeque};
 use std::net::SocketAddr;
 use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use tokio::sync::mpsc;
 
 use self::peers::{Peer, PeerId};
 use self::requests::Waiter;
+use self::writer::Writer;
 use super::launcher::{ChildEvent, Launcher};
 use super::state_dir::StateDir;
 use super::{
-    ActorAction, ActorEvent, ClusterConfig, HeadAction, HeadEvent, HeadSettings, HeadState,
-    MemberAction, MemberEvent, Owner,
+    ActorAction, ActorEvent, ClusterConfig, DriverEvent, HeadAction, HeadEvent, HeadSettings,
+    HeadState, HeadStore, MemberAction, MemberEvent,
 };
 use crate::build_id::build_id;
 use crate::control::{FromHead, Location, PeerRole, Response, ToHead};
 use crate::error::{Error, Result};
 use crate::ids::{ActorId, GroupId, NodeId};
 use crate::process::{Knock, Process};
-use crate::wire::{Identity, PROTOCOL};
+use crate::wire::Identity;
 
 // What has happened and has not been taken in yet.
 const INBOX: usize = 4_096;
@@ -37,33 +44,64 @@ enum Inbox {
     Gone(PeerId, String),
 }
 
-/// Runs the head of the cluster in `config` until it is told to end. `ready` is called once, when
-/// every node of the file has joined or one of them cannot be started.
+/// Runs the head of the cluster in `config` until it is told to end; one that died before is gone on with. `ready` is
+/// called once, when every node of the file has joined or one of them cannot be started.
 ///
 /// # Errors
-/// Where it cannot listen, keys are unusable, or a node cannot be launched.
+/// Where it cannot listen, keys or its state on disk are unusable, or a node cannot be launched.
 pub(crate) async fn run(
     config: ClusterConfig,
     ready: impl FnOnce(Result<(), String>),
 ) -> Result<()> {
     let state_dir = StateDir::of(&config);
     // Before the port: a second head is told of the first, not of a port in use.
-    let mut claim = state_dir.lock_head()?;
+    let mut claim = state_dir.claim_head()?;
     let identity = Identity::load_or_create(&state_dir.keys())?;
+    let now_ms = unix_ms();
+    let (store, snapshot) = HeadStore::open(&state_dir.head_store(), &build_id(), now_ms)?;
+    let goes_on = !snapshot.is_empty();
+    // The clock goes on from the cluster's start; never backwards, should the machine's have been set back.
+    let since_start = Duration::from_millis(now_ms.saturating_sub(store.began_ms()));
+    let clock = since_start.max(snapshot.counters.clock);
+
     let (knocks, knocking) = mpsc::channel(64);
-    let (process, _exits) = Process::start(&identity, config.listen, Some(knocks))?;
-    claim.publish(process.address)?;
+    let mut listen = config.listen;
+    if let Some(previous) = claim.previous.filter(|_| goes_on && listen.port() == 0) {
+        // Where the nodes look for it first.
+        let free = std::net::UdpSocket::bind(previous).is_ok();
+        listen = if free { previous } else { listen };
+    }
+    let (process, _exits) = Process::start(&identity, listen, Some(knocks))?;
+    claim.publish(Some(process.address))?;
 
     let names: BTreeSet<String> = config.nodes.iter().map(|n| n.name.clone()).collect();
+    let settings = HeadSettings {
+        expected: names.clone(),
+        epoch_ms: store.began_ms(),
+        ..HeadSettings::default()
+    };
+    let state = if goes_on {
+        tracing::warn!("the head before this one died: its cluster goes on");
+        HeadState::restore(settings, snapshot, clock)
+    } else {
+        HeadState::new(settings)
+    };
+    let mut workers: HashMap<NodeId, HashMap<ActorId, SocketAddr>> = HashMap::new();
+    for actor in state.directory().actors() {
+        if let (Some(node), Some(address)) = (actor.state.node(), actor.worker) {
+            workers
+                .entry(node)
+                .or_default()
+                .insert(actor.spawn.actor, address);
+        }
+    }
     let (launcher, children) = Launcher::start(&config, &state_dir, process.address)?;
     let (inbox, events) = mpsc::channel(INBOX);
+    let (writer, written) = Writer::start(store)?;
     let head = Head {
-        state: HeadState::new(HeadSettings {
-            expected: names.clone(),
-            epoch_ms: unix_ms(),
-            ..HeadSettings::default()
-        }),
+        state,
         name: config.name.clone(),
+        clock,
         began: Instant::now(),
         process,
         launcher,
@@ -71,21 +109,26 @@ pub(crate) async fn run(
         peers: HashMap::new(),
         nodes: BTreeMap::new(),
         next_peer: 0,
-        workers: HashMap::new(),
+        workers,
         waiting: HashMap::new(),
         groups_waiting: HashMap::new(),
         awaited: names,
+        goes_on,
         ready: Some(Box::new(ready)),
         ending: None,
+        writer,
+        held: VecDeque::new(),
     };
-    let ended = head.run(knocking, events, children).await;
+    let ended = head.run(knocking, events, children, written).await;
+    // What ended in good order is not gone on with.
+    HeadStore::put_aside(&state_dir.head_store())?;
     claim.give_up();
     ended
 }
 
 /// Milliseconds since 1970.
 fn unix_ms() -> u64 {
-    let since = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH);
+    let since = SystemTime::now().duration_since(UNIX_EPOCH);
     since.map_or(0, |since| since.as_millis() as u64)
 }
 
@@ -94,6 +137,8 @@ type Ready<'a> = Box<dyn FnOnce(Result<(), String>) + 'a>;
 struct Head<'a> {
     state: HeadState,
     name: String,
+    /// The cluster's time when this head began.
+    clock: Duration,
     began: Instant,
     process: Arc<Process>,
     launcher: Launcher,
@@ -109,8 +154,13 @@ struct Head<'a> {
     groups_waiting: HashMap<GroupId, Vec<(PeerId, u64)>>,
     /// Nodes of the file that have not joined for the first time.
     awaited: BTreeSet<String>,
+    /// Whether it goes on with the cluster of a head that died.
+    goes_on: bool,
     ready: Option<Ready<'a>>,
     ending: Option<String>,
+    writer: Writer,
+    /// Words that wait until what they rest on is written down, by the number of the write.
+    held: VecDeque<(u64, PeerId, FromHead)>,
 }
 
 impl Head<'_> {
@@ -119,6 +169,7 @@ impl Head<'_> {
         mut knocking: mpsc::Receiver<Knock>,
         mut events: mpsc::Receiver<Inbox>,
         mut children: mpsc::Receiver<ChildEvent>,
+        mut written: mpsc::Receiver<u64>,
     ) -> Result<()> {
         use tokio::signal::unix::{SignalKind, signal};
         let signals = |kind| signal(kind).map_err(Error::Thread);
@@ -127,23 +178,30 @@ impl Head<'_> {
         self.check_ready();
         while self.ending.is_none() {
             let deadline = self.state.next_deadline();
+            let (began, clock) = (self.began, self.clock);
             let wake = async {
                 match deadline {
-                    Some(at) => tokio::time::sleep_until((self.began + at).into()).await,
+                    Some(at) => {
+                        let at = began + at.saturating_sub(clock);
+                        tokio::time::sleep_until(at.into()).await;
+                    }
                     None => std::future::pending().await,
                 }
             };
+            // A disk that is slower than the cluster makes that wait.
+            let keeps_up = self.writer.keeps_up();
             // Each branch is a channel or a timer: what is not taken now is there the next time.
             tokio::select! {
-                Some(knock) = knocking.recv() => self.knock(knock),
-                Some(event) = events.recv() => match event {
+                Some(number) = written.recv() => self.wrote(number),
+                Some(knock) = knocking.recv(), if keeps_up => self.knock(knock),
+                Some(event) = events.recv(), if keeps_up => match event {
                     Inbox::Word(peer, word) => self.word(peer, word),
                     Inbox::Gone(peer, why) => self.gone(peer, why),
                 },
                 Some(event) = children.recv() => self.child(event),
                 () = wake => {
                     let actions = self.state.poll(self.now());
-                    self.act(actions);
+                    self.write_and_act(actions);
                 }
                 _ = terminate.recv() => self.ending = Some("the head was told to end (SIGTERM)".to_owned()),
                 _ = interrupt.recv() => self.ending = Some("the head was interrupted".to_owned()),
@@ -154,74 +212,38 @@ impl Head<'_> {
         for peer in self.peers.values() {
             peer.send(FromHead::Shutdown { why: why.clone() });
         }
-        self.launcher.end(&mut children).await;
+        self.launcher.end().await;
         self.process.endpoint.close(&why).await;
         Ok(())
     }
 
     fn now(&self) -> Duration {
-        self.began.elapsed()
+        self.clock + self.began.elapsed()
     }
 
     fn handle(&mut self, event: HeadEvent) {
         let actions = self.state.handle(event, self.now());
+        self.write_and_act(actions);
+    }
+
+    /// Has written down what changed; the words that follow wait for that.
+    fn write_and_act(&mut self, actions: Vec<HeadAction>) {
+        let changes = self.state.take_changes(self.now());
+        if !changes.is_empty()
+            && let Err(why) = self.writer.write(changes)
+        {
+            self.ending = Some(why);
+            return;
+        }
         self.act(actions);
     }
 
-    /// A process wants to be a member.
-    fn knock(&mut self, knock: Knock) {
-        let ours = build_id();
-        let refusal = if knock.hello.protocol != PROTOCOL {
-            Some(format!(
-                "it speaks protocol {}, this cluster {PROTOCOL}: run one version of corehold everywhere",
-                knock.hello.protocol
-            ))
-        } else if knock.hello.build_id != ours && !matches!(knock.hello.role, PeerRole::Client) {
-            Some(format!(
-                "it is build {}, this cluster runs build {ours}: end the cluster (`corehold down`) and start \
-                 it with this program, or run the cluster's own build",
-                knock.hello.build_id
-            ))
-        } else {
-            None
-        };
-        let peer = self.next_peer;
-        self.next_peer += 1;
-        let send = Peer::start(peer, knock, self.inbox.clone());
-        if let Some(why) = refusal {
-            tracing::warn!(%why, "refused a process");
-            send.send(FromHead::Refused { why });
-            return;
-        }
-        let role = send.role.clone();
-        self.peers.insert(peer, send);
-        match role {
-            PeerRole::Node(hello) => {
-                let address = hello.address;
-                let name = hello.name.clone();
-                let actions = self
-                    .state
-                    .handle(HeadEvent::Node(MemberEvent::Join(hello)), self.now());
-                let joined = actions.iter().find_map(|action| match action {
-                    HeadAction::Node(
-                        MemberAction::Joined { node, .. } | MemberAction::Rejoined(node),
-                    ) => Some(*node),
-                    _ => None,
-                });
-                if let Some(node) = joined {
-                    self.nodes.insert(node, (peer, address));
-                    if let Some(p) = self.peers.get_mut(&peer) {
-                        p.node = Some(node);
-                    }
-                    tracing::info!(%name, %node, %address, "a node joined");
-                }
-                self.tell(peer, FromHead::Welcome { node: joined });
-                self.act(actions);
-                self.awaited.remove(&name);
-                self.check_ready();
-            }
-            PeerRole::Driver { .. } | PeerRole::Worker { .. } | PeerRole::Client => {
-                self.tell(peer, FromHead::Welcome { node: None });
+    /// What rests on the writes up to `number` can be said now.
+    fn wrote(&mut self, number: u64) {
+        self.writer.wrote(number);
+        while let Some((_, to, word)) = self.held.pop_front_if(|(after, ..)| *after <= number) {
+            if let Some(peer) = self.peers.get(&to) {
+                peer.send(word);
             }
         }
     }
@@ -239,6 +261,13 @@ impl Head<'_> {
         match (word, node) {
             (ToHead::Request { number, request }, _) => self.request(peer, number, request),
             (ToHead::Heartbeat, Some(node)) => {
+                // It has heard that it is a member: from here on it outlives this head.
+                if !self.awaited.is_empty()
+                    && let Some(member) = self.state.membership().get(node)
+                    && self.awaited.remove(&member.hello.name)
+                {
+                    self.check_ready();
+                }
                 self.handle(HeadEvent::Node(MemberEvent::Heartbeat(node)));
             }
             (
@@ -288,6 +317,7 @@ impl Head<'_> {
                     cause,
                 }));
                 self.worker_gone(node, actor, &why);
+                self.tell(peer, FromHead::Heard { actor, incarnation });
             }
             (ToHead::Leaving, Some(node)) => {
                 self.handle(HeadEvent::Node(MemberEvent::Leave(node)));
@@ -309,15 +339,25 @@ impl Head<'_> {
             waiting.retain(|(peer, _)| *peer != id);
         }
         self.groups_waiting.retain(|_, waiting| !waiting.is_empty());
-        match peer.role {
+        match &peer.role {
             PeerRole::Node(_) => {
-                if let Some(node) = peer.node {
+                if let Some(node) = peer.node
+                    && self
+                        .nodes
+                        .get(&node)
+                        .is_some_and(|(current, _)| *current == id)
+                {
                     self.handle(HeadEvent::Node(MemberEvent::Disconnected { node, why }));
                 }
             }
             PeerRole::Driver { id, name } => {
-                tracing::info!(%name, "a driver is gone");
-                self.handle(HeadEvent::Actor(ActorEvent::OwnerGone(Owner::Driver(id))));
+                let id = *id;
+                let again = |peer: &Peer| matches!(peer.role, PeerRole::Driver { id: other, .. } if other == id);
+                // Else it has connected again before the end of this connection was noticed.
+                if !self.peers.values().any(again) {
+                    tracing::info!(%name, "a driver is gone");
+                    self.handle(HeadEvent::Driver(DriverEvent::Disconnected(id)));
+                }
             }
             // What becomes of a worker, its node tells.
             PeerRole::Worker { .. } | PeerRole::Client => {}
@@ -326,6 +366,8 @@ impl Head<'_> {
 
     fn child(&mut self, event: ChildEvent) {
         match event {
+            // A process that found its place taken, by one that an earlier head had launched.
+            ChildEvent::Exited { name, .. } if self.launcher.adopt(&name).unwrap_or(false) => {}
             ChildEvent::Exited { name, how } => {
                 tracing::warn!(%name, %how, "a node's process ended");
                 // Known at once and for sure: no need to wait for silence.
@@ -337,6 +379,7 @@ impl Head<'_> {
                     }));
                 }
                 if self.awaited.contains(&name)
+                    && !self.goes_on
                     && let Some(ready) = self.ready.take()
                 {
                     let why = format!("node `{name}` could not start: {how}");
@@ -399,22 +442,17 @@ impl Head<'_> {
             return;
         };
         for actor in self.workers.remove(&node).unwrap_or_default() {
-            for peer in self.peers.values() {
+            for peer in self.peers.keys().copied().collect::<Vec<_>>() {
                 let why = format!("its node {name} is lost: {why}");
-                peer.send(FromHead::WorkerGone {
-                    address: actor.1,
-                    why,
-                });
+                let address = actor.1;
+                self.tell(peer, FromHead::WorkerGone { address, why });
             }
         }
         // Dropping the peer ends its stream; a process that is cut off but lives notices and ends.
         self.peers.remove(&peer);
-        for peer in self.peers.values() {
-            peer.send(FromHead::NodeLost {
-                address,
-                name: name.clone(),
-                why: why.clone(),
-            });
+        for peer in self.peers.keys().copied().collect::<Vec<_>>() {
+            let (name, why) = (name.clone(), why.clone());
+            self.tell(peer, FromHead::NodeLost { address, name, why });
         }
     }
 
@@ -431,21 +469,27 @@ impl Head<'_> {
         let Some(address) = self.workers.get_mut(&node).and_then(|w| w.remove(&actor)) else {
             return;
         };
-        for peer in self.peers.values() {
+        for peer in self.peers.keys().copied().collect::<Vec<_>>() {
             let why = why.to_owned();
-            peer.send(FromHead::WorkerGone { address, why });
+            self.tell(peer, FromHead::WorkerGone { address, why });
         }
     }
 
-    fn tell(&self, peer: PeerId, word: FromHead) {
-        if let Some(peer) = self.peers.get(&peer) {
-            peer.send(word);
+    /// Says `word` when all that was decided so far is written down.
+    fn tell(&mut self, to: PeerId, word: FromHead) {
+        match self.writer.outstanding() {
+            Some(number) => self.held.push_back((number, to, word)),
+            None => {
+                if let Some(peer) = self.peers.get(&to) {
+                    peer.send(word);
+                }
+            }
         }
     }
 
-    fn tell_node(&self, node: NodeId, word: FromHead) {
-        if let Some((peer, _)) = self.nodes.get(&node) {
-            self.tell(*peer, word);
+    fn tell_node(&mut self, node: NodeId, word: FromHead) {
+        if let Some(&(peer, _)) = self.nodes.get(&node) {
+            self.tell(peer, word);
         }
     }
 }

@@ -1,5 +1,7 @@
 //! The processes that have the head's ear: a task that reads and one that writes for each.
 
+use std::time::Duration;
+
 use tokio::sync::mpsc;
 
 use super::Inbox;
@@ -9,8 +11,11 @@ use crate::process::Knock;
 
 pub(super) type PeerId = u64;
 
-// Orders that wait for a peer. One that lets this many pile up is cut off.
-const WAITING: usize = 1_024;
+// Orders that wait for a peer: one decision can be an order for every actor that the head keeps. They wait no longer
+// than `TAKES_WITHIN` for one that takes none, so what piles up is bounded by that too.
+const WAITING: usize = 1 << 17;
+// A peer that takes nothing for so long, though its connection lives, is cut off.
+const TAKES_WITHIN: Duration = Duration::from_secs(2);
 
 pub(super) struct Peer {
     pub role: PeerRole,
@@ -24,20 +29,39 @@ pub(super) struct Peer {
 
 impl Peer {
     /// Takes the stream over. When this value is dropped, what was sent goes out and the stream ends.
-    pub(super) fn start(id: PeerId, knock: Knock, inbox: mpsc::Sender<Inbox>) -> Self {
+    pub(super) fn start(
+        id: PeerId,
+        role: PeerRole,
+        knock: Knock,
+        inbox: mpsc::Sender<Inbox>,
+    ) -> Self {
         let Knock {
-            hello,
             mut writer,
             mut reader,
             from,
+            ..
         } = knock;
         let (orders, mut outbox) = mpsc::channel::<FromHead>(WAITING);
         let told = inbox.clone();
+        let (cut_off, inbox_of_writer) = (role.clone(), inbox.clone());
         let writing = tokio::spawn(async move {
             while let Some(order) = outbox.recv().await {
-                if let Err(e) = writer.send(&order).await {
-                    tracing::debug!(%from, error = %e, "a peer is out of reach");
-                    return;
+                let sent = match writer.push(&order) {
+                    Ok(_) => writer.flush_within(TAKES_WITHIN).await,
+                    Err(e) => Err(e),
+                };
+                match sent {
+                    Ok(true) => {}
+                    Ok(false) => {
+                        writer.abandon();
+                        let gone = Inbox::Gone(id, cut_off_why(&cut_off));
+                        let _ = inbox_of_writer.send(gone).await;
+                        return;
+                    }
+                    Err(e) => {
+                        tracing::debug!(%from, error = %e, "a peer is out of reach");
+                        return;
+                    }
                 }
             }
             writer.finish();
@@ -60,7 +84,7 @@ impl Peer {
             let _ = inbox.send(Inbox::Gone(id, why)).await;
         });
         Self {
-            role: hello.role,
+            role,
             node: None,
             id,
             orders,
@@ -73,15 +97,31 @@ impl Peer {
     /// the cluster that is not so. Its stream ends, by which it knows, and the head hears that it is gone.
     pub(super) fn send(&self, word: FromHead) {
         if let Err(mpsc::error::TrySendError::Full(_)) = self.orders.try_send(word) {
-            tracing::error!(role = ?self.role, "a peer takes no orders: it is cut off");
             for task in &self.tasks {
                 task.abort();
             }
-            let (id, inbox) = (self.id, self.inbox.clone());
+            let (id, inbox, why) = (self.id, self.inbox.clone(), cut_off_why(&self.role));
             tokio::spawn(async move {
-                let why = "it takes no orders".to_owned();
                 let _ = inbox.send(Inbox::Gone(id, why)).await;
             });
         }
     }
+}
+
+impl Drop for Peer {
+    fn drop(&mut self) {
+        // Nothing that it says is heard any more; what was said to it still goes out.
+        self.tasks[1].abort();
+    }
+}
+
+fn cut_off_why(role: &PeerRole) -> String {
+    let name = match role {
+        PeerRole::Node(node) => format!("node {}", node.hello.name),
+        PeerRole::Driver { name, .. } => format!("driver {name}"),
+        PeerRole::Worker { node, actor } => format!("the worker of {actor} on {node}"),
+        PeerRole::Client => "a client".to_owned(),
+    };
+    tracing::error!(peer = %name, "a peer takes no orders: it is cut off");
+    "it takes no orders".to_owned()
 }

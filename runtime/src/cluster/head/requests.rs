@@ -2,7 +2,7 @@
 
 use super::peers::PeerId;
 use super::{Head, HeadEvent};
-use crate::cluster::{ActorEvent, ActorState, GroupState, Owner};
+use crate::cluster::{ActorEvent, ActorState, DriverEvent, GroupState, Owner};
 use crate::control::{FromHead, PeerRole, Request, Response};
 use crate::ids::{ActorId, GroupId};
 use crate::observe::{Status, Why};
@@ -24,6 +24,8 @@ enum Wish {
     Life { after: u32 },
     /// What comes after this life.
     AfterLife { incarnation: u32 },
+    /// That it is dead, or as good as that: its node was told to use force.
+    End,
     /// How it died.
     Death,
 }
@@ -67,6 +69,17 @@ impl Head<'_> {
             Request::Stop { actor } => {
                 let by = self.who(peer);
                 self.handle(HeadEvent::Actor(ActorEvent::Stop { actor, by }));
+                if self.state.directory().get(actor).is_some() {
+                    self.wait(peer, number, actor, Wish::End);
+                    return;
+                }
+                Ok(Response::Done)
+            }
+            Request::Leave => {
+                if let Some(PeerRole::Driver { id, .. }) = self.peers.get(&peer).map(|p| &p.role) {
+                    let id = *id;
+                    self.handle(HeadEvent::Driver(DriverEvent::Left(id)));
+                }
                 Ok(Response::Done)
             }
             Request::Reserve(request) => {
@@ -137,7 +150,7 @@ impl Head<'_> {
     fn who(&self, peer: PeerId) -> String {
         match self.peers.get(&peer).map(|p| &p.role) {
             Some(PeerRole::Driver { name, .. }) => format!("driver {name}"),
-            Some(PeerRole::Node(hello)) => format!("an actor on {}", hello.name),
+            Some(PeerRole::Node(node)) => format!("an actor on {}", node.hello.name),
             Some(PeerRole::Worker { node, .. }) => format!("an actor on {node}"),
             _ => "an operator".to_owned(),
         }
@@ -215,6 +228,10 @@ impl Head<'_> {
         let record = self.state.directory().get(actor);
         let death = || record.and_then(|record| record.death.clone());
         match (wish, state) {
+            (Wish::End, ActorState::Dead { .. } | ActorState::Stopping { forced: true, .. }) => {
+                Some(Response::Done)
+            }
+            (Wish::End, _) => None,
             (_, ActorState::Dead { .. }) => death().map(Response::Dead),
             (Wish::Life { after }, ActorState::Alive { node, .. }) if incarnation > after => {
                 let worker = record.filter(|r| r.incarnation == incarnation);

@@ -1,7 +1,8 @@
-//! The launcher `local`: nodes as child processes of the head, on its machine.
+//! The launcher `local`: nodes as processes on the head's machine.
 //!
-//! A child dies with the head (PDEATHSIG), also when that is killed: no orphan keeps a core. One
-//! that dies alone is started again, with growing waits, unless it keeps dying.
+//! A node's process outlives the head that launched it: the next head finds it by its claim in the state folder and
+//! takes it over. It ends when it is told to, or when it has had no head for `head_lease_s`. One that dies alone is
+//! started again, with growing waits, unless it keeps dying.
 
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
@@ -13,7 +14,7 @@ use tokio::process::Command;
 use tokio::sync::mpsc;
 
 use crate::cluster::ClusterConfig;
-use crate::cluster::state_dir::StateDir;
+use crate::cluster::state_dir::{Holder, StateDir};
 use crate::cluster::supervision::Backoff;
 use crate::error::{Error, Result};
 
@@ -32,19 +33,19 @@ struct Child {
     log: PathBuf,
     restarts: u32,
     started: Instant,
-    pid: Option<u32>,
 }
 
 pub(crate) struct Launcher {
     program: PathBuf,
     origin: PathBuf,
     head: SocketAddr,
+    state_dir: StateDir,
     children: BTreeMap<String, Child>,
     events: mpsc::Sender<ChildEvent>,
 }
 
 impl Launcher {
-    /// Launches every node of `config`.
+    /// Launches every node of `config` that does not run.
     pub(crate) fn start(
         config: &ClusterConfig,
         state_dir: &StateDir,
@@ -60,6 +61,7 @@ impl Launcher {
             program,
             origin: config.origin.clone(),
             head,
+            state_dir: state_dir.clone(),
             children: BTreeMap::new(),
             events,
         };
@@ -69,12 +71,32 @@ impl Launcher {
                 log: state_dir.log(&name),
                 restarts: 0,
                 started: Instant::now(),
-                pid: None,
             };
             launcher.children.insert(name.clone(), child);
-            launcher.spawn(&name, Duration::ZERO)?;
+            if !launcher.adopt(&name)? {
+                launcher.spawn(&name, Duration::ZERO)?;
+            }
         }
         Ok((launcher, receiver))
+    }
+
+    /// Takes over the process of node `name` that runs already; false if none does.
+    pub(crate) fn adopt(&mut self, name: &str) -> Result<bool> {
+        let Some(holder) = self.state_dir.node(name) else {
+            return Ok(false);
+        };
+        tracing::info!(%name, pid = holder.pid, "took over a node's process");
+        let (name, events) = (name.to_owned(), self.events.clone());
+        // Nobody else can wait for a process that is no child; the thread ends with it, or with this process.
+        std::thread::Builder::new()
+            .name("corehold-await".to_owned())
+            .spawn(move || {
+                holder.await_end();
+                let how = "its process ended".to_owned();
+                let _ = events.blocking_send(ChildEvent::Exited { name, how });
+            })
+            .map_err(Error::Thread)?;
+        Ok(true)
     }
 
     /// Starts a node's process again after it ended.
@@ -87,7 +109,6 @@ impl Launcher {
             child.restarts = 0;
         }
         child.restarts += 1;
-        child.pid = None;
         let result = if child.restarts > GIVE_UP_AFTER {
             let log = child.log.display();
             Err(format!("it died {GIVE_UP_AFTER} times in a row; see {log}"))
@@ -116,22 +137,21 @@ impl Launcher {
             source,
             advice: "check that the cluster's state folder can be written and the disk has room",
         })?;
-        let mut command = Command::new(&self.program);
+        // This process's own image: a node that is started again is of the head's build, also when the program's
+        // file has been replaced.
+        let mut command = Command::new("/proc/self/exe");
         command
+            .arg0(&self.program)
             .arg("--corehold-role=node")
             .arg(format!("--corehold-name={name}"))
             .arg(format!("--corehold-head={}", self.head))
             .arg(format!("--corehold-cluster={}", self.origin.display()))
             .stdin(Stdio::null())
             .stdout(out)
-            .stderr(err)
-            .kill_on_drop(true);
-        die_with_parent(&mut command);
+            .stderr(err);
         child.started = Instant::now();
-        // Waited for here, on the head's main thread: PDEATHSIG goes by the thread that forked.
         if after.is_zero() {
             let spawned = command.spawn().map_err(Error::Thread)?;
-            child.pid = spawned.id();
             tokio::spawn(watch(spawned, name.to_owned(), self.events.clone()));
         } else {
             let (name, events) = (name.to_owned(), self.events.clone());
@@ -149,20 +169,23 @@ impl Launcher {
         Ok(())
     }
 
-    /// Waits for the children to end, which have been told to; kills what remains.
-    pub(crate) async fn end(&mut self, children: &mut mpsc::Receiver<ChildEvent>) {
-        let mut left = self.children.len();
-        let all = async {
-            while left > 0 {
-                if let Some(ChildEvent::Exited { .. }) = children.recv().await {
-                    left -= 1;
+    /// Waits for the nodes of this machine to end, which have been told to; ends those that have not heard it, and
+    /// kills what remains.
+    pub(crate) async fn end(&mut self) {
+        let names: Vec<String> = self.children.keys().cloned().collect();
+        let state_dir = self.state_dir.clone();
+        let ended = tokio::task::spawn_blocking(move || {
+            let mut waiting = Vec::new();
+            for holder in names.iter().filter_map(|name| state_dir.node(name)) {
+                waiting.push(std::thread::spawn(move || Holder::end(holder, END_WITHIN)));
+            }
+            for thread in waiting {
+                if let Ok(Err(e)) = thread.join() {
+                    tracing::error!(error = %e, "a node does not end");
                 }
             }
-        };
-        if tokio::time::timeout(END_WITHIN, all).await.is_err() {
-            tracing::error!("{left} nodes do not end by themselves: killed");
-        }
-        // What remains is killed as its `Child` is dropped with the runtime.
+        });
+        let _ = ended.await;
     }
 }
 
@@ -172,19 +195,4 @@ async fn watch(mut child: tokio::process::Child, name: String, events: mpsc::Sen
         Err(e) => format!("it cannot be waited for: {e}"),
     };
     let _ = events.send(ChildEvent::Exited { name, how }).await;
-}
-
-fn die_with_parent(command: &mut Command) {
-    let parent = std::process::id();
-    // SAFETY: between fork and exec only async-signal-safe calls are made: prctl and getppid.
-    unsafe {
-        command.pre_exec(move || {
-            nix::sys::prctl::set_pdeathsig(nix::sys::signal::Signal::SIGKILL)?;
-            // The parent may have died before the call.
-            if std::os::unix::process::parent_id() != parent {
-                return Err(std::io::Error::other("the head is gone"));
-            }
-            Ok(())
-        });
-    }
 }

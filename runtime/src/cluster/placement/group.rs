@@ -183,6 +183,13 @@ impl Placement {
         Some(&bundle.place.as_ref()?.room.used)
     }
 
+    /// A group's strategy and bundles, where it holds something or waits to.
+    pub fn group(&self, group: GroupId) -> Option<(Strategy, Vec<Demand>)> {
+        let group = self.groups.get(&group)?;
+        let bundles = group.bundles.iter().map(|bundle| bundle.demand.clone());
+        Some((group.strategy, bundles.collect()))
+    }
+
     /// The groups that hold something, or wait to get it back, with their strategies and bundles.
     pub fn groups(&self) -> impl Iterator<Item = (GroupId, Strategy, Vec<&Demand>)> {
         self.groups.iter().map(|(&id, group)| {

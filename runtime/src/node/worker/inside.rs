@@ -9,12 +9,11 @@ use tokio::sync::mpsc;
 use super::LINGER;
 use super::link::{self, Commission, FromWorker, ToWorker};
 use crate::actor::{ActorEnv, Vitals};
-use crate::build_id::build_id;
 use crate::cluster::ClusterConfig;
 use crate::cluster::state_dir::StateDir;
 use crate::control::PeerRole;
 use crate::error::{Error, Result};
-use crate::process::Process;
+use crate::process::{Line, Process};
 use crate::wire::Identity;
 
 /// Hosts the actor that the node names, until that ends. `vitals` is the number of the file that was inherited for it.
@@ -48,7 +47,13 @@ pub(crate) async fn run(config: ClusterConfig, vitals: RawFd) -> Result<()> {
             node: node.clone(),
             actor,
         };
-        let orders = process.join(head, role, &build_id()).await?;
+        let line = Line {
+            head,
+            state: StateDir::of(&config),
+            lease: config.head_lease,
+            role: Box::new(move || role.clone()),
+        };
+        let orders = process.join(line).await?;
         let env = ActorEnv {
             actor,
             incarnation,

@@ -10,6 +10,7 @@ use crate::s;
 impl Sim {
     /// The invariants.
     pub(super) fn check(&self) {
+        assert!(self.head.snapshot(self.clock) == self.disk, "SS-1");
         let (members, directory, placement) = (
             self.head.membership(),
             self.head.directory(),
@@ -69,9 +70,10 @@ impl Sim {
         for member in members.members() {
             assert!(placement.capacity(member.id).is_some(), "HS-1");
             assert!(member_names.insert(&member.hello.name), "MB-1");
+            let patience = if member.awaited { s(10) } else { s(3) };
             assert!(
-                self.now <= member.last_seen + s(3),
-                "MB-6: a silent node is a member still"
+                self.now <= member.last_seen + patience,
+                "MB-6, MB-7: a silent node is a member still"
             );
         }
         let mut lives = BTreeSet::new();

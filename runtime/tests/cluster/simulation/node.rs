@@ -1,6 +1,6 @@
 //! The simulated nodes: they carry out orders late, badly or not at all, and report what they did.
 
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::time::Duration;
 
 use corehold::cluster::{
@@ -23,6 +23,23 @@ pub(super) struct Node {
     /// What is under way to and from it, in order, with the time of arrival.
     pub(super) orders: VecDeque<(Duration, ActorAction)>,
     pub(super) reports: VecDeque<(Duration, ActorEvent)>,
+    /// Lives that ended, which the head may not have heard of.
+    pub(super) unheard: Vec<ActorEvent>,
+    /// Every life that ended: an order that was sent twice begins none again.
+    pub(super) over: BTreeSet<(ActorId, u32)>,
+}
+
+impl Node {
+    /// Its connection ends: what was under way is lost, but it remembers which lives ended.
+    pub(super) fn cut_off(&mut self) {
+        self.connected = false;
+        self.orders.clear();
+        for (_, report) in std::mem::take(&mut self.reports) {
+            if matches!(report, ActorEvent::Exited { .. }) {
+                self.unheard.push(report);
+            }
+        }
+    }
 }
 
 impl Sim {
@@ -62,7 +79,11 @@ impl Sim {
         let report = match order {
             ActorAction::Start(order) => {
                 let (actor, incarnation, node) = (order.actor, order.incarnation, order.node);
+                if sim.over.contains(&(actor, incarnation)) {
+                    return;
+                }
                 if fails && !sim.lives.contains_key(&actor) {
+                    sim.over.insert((actor, incarnation));
                     let cause = DeathCause::StartFailed("chance".to_owned());
                     ActorEvent::Exited {
                         actor,
@@ -93,6 +114,7 @@ impl Sim {
                     return;
                 }
                 sim.lives.remove(&actor);
+                sim.over.insert((actor, incarnation));
                 ActorEvent::Exited {
                     actor,
                     incarnation,

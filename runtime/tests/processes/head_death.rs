@@ -1,0 +1,214 @@
+//! The head dies, and nobody else does.
+
+use std::time::{Duration, Instant};
+
+use corehold::prelude::*;
+use corehold::{Error, entry};
+use nix::sys::signal::{Signal, kill};
+use nix::unistd::Pid;
+
+use crate::actors::{Keep, KeepAt, Keeper, Kept, Panic, Whereabouts};
+use crate::cluster::{ONE, TWO, TestCluster};
+
+pub const ALL: &[(&str, fn())] = &[
+    ("the_head_is_killed_and_nobody_else_dies", killed_head),
+    ("a_head_started_by_hand_takes_its_cluster_over", by_hand),
+    ("down_ends_what_a_killed_head_left", down_without_head),
+    ("nodes_end_when_their_lease_does", lease),
+    ("status_says_that_the_head_is_away", status_without_head),
+    ("another_build_is_told_so_by_status", other_build_status),
+    ("a_damaged_state_is_told_and_put_aside", damaged_state),
+];
+
+fn signal(pid: i32, signal: Signal) {
+    kill(Pid::from_raw(pid), signal).unwrap();
+}
+
+/// Kills the head and its guard.
+fn behead(cluster: &TestCluster) {
+    for place in ["guard", "head"] {
+        let pid = cluster.pid_of(place);
+        signal(pid, Signal::SIGKILL);
+        // A process holds its locks until it is quite gone.
+        while runs(pid) {
+            std::thread::sleep(Duration::from_millis(2));
+        }
+    }
+}
+
+/// A process that has ended and that nobody has waited for is no process.
+fn runs(pid: i32) -> bool {
+    let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default();
+    let state = stat
+        .rsplit(") ")
+        .next()
+        .and_then(|rest| rest.chars().next());
+    state.is_some_and(|state| state != 'Z')
+}
+
+fn killed_head() {
+    let up = TestCluster::up(TWO);
+    let (guard, head) = (up.pid_of("guard"), up.pid_of("head"));
+    up.drive(async |cluster| {
+        let keeper = |kind: &str| {
+            let spawn = cluster.actor(Keeper::default());
+            spawn.label("kind", kind).restart(Restart::on_failure(3))
+        };
+        let there = keeper("a").name("there").spawn().await?;
+        let apart = keeper("b").spawn().await?;
+        let dies = keeper("b").spawn().await?;
+        there.ask(Keep(1)).await?;
+        apart.ask(Keep(1)).await?;
+        dies.ask(Keep(1)).await?;
+        let before = there.ask(Whereabouts).await?;
+
+        // The guard cannot start another yet.
+        signal(guard, Signal::SIGSTOP);
+        signal(head, Signal::SIGKILL);
+        // From here to there, and between the nodes: the first such message needs no head either.
+        let request = KeepAt {
+            at: there.clone(),
+            values: vec![2, 3],
+        };
+        apart.ask(Keep(2)).await?;
+        there.ask(Keep(4)).await?;
+        // A life that ends while there is no head.
+        let died = dies.ask(Panic("unseen".into())).into_future();
+        let spawning = keeper("a").name("late").spawn();
+        let finding = cluster.find::<Keeper>("there");
+        let back = async {
+            tokio::time::sleep(Duration::from_millis(700)).await;
+            signal(guard, Signal::SIGCONT);
+        };
+        let (died, late, found, ()) = futures_util::join!(died, spawning, finding, back);
+        let died = died.unwrap_err().to_string();
+        assert!(died.contains("unseen"), "{died}");
+        let (late, found) = (late?, found?);
+        assert_ne!(up.pid_of("head"), head);
+        assert_eq!(found, there);
+
+        apart.ask(request).await??;
+        assert_eq!(there.ask(Kept).await?, [1, 4, 2, 3]);
+        assert_eq!(
+            there.ask(Whereabouts).await?,
+            before,
+            "same process, same life"
+        );
+        assert_eq!(apart.ask(Kept).await?, [1, 2]);
+        assert_eq!(late.ask(Whereabouts).await?.2, 1);
+        // What ended unseen was told when its node joined again.
+        assert_eq!(dies.ask(Kept).await?, [] as [u64; 0]);
+        assert_eq!(dies.ask(Whereabouts).await?.2, 2);
+        // The next head knows the names, and takes orders.
+        let taken = keeper("a").name("there").spawn().await.unwrap_err();
+        assert!(taken.to_string().contains("there"), "{taken}");
+        cluster.stop(&there).await?;
+        assert!(there.ask(Kept).await.is_err());
+        Ok(())
+    });
+}
+
+fn by_hand() {
+    let up = TestCluster::up(TWO);
+    let nodes = [up.pid_of("nodes/one"), up.pid_of("nodes/two")];
+    up.drive(async |cluster| {
+        let keeper = cluster
+            .actor(Keeper::default())
+            .name("kept")
+            .spawn()
+            .await?;
+        keeper.ask(Keep(7)).await?;
+        behead(&up);
+        assert_eq!(keeper.ask(Kept).await?, [7]);
+        let config = up.config();
+        let program = std::env::current_exe().unwrap();
+        let started = tokio::task::spawn_blocking(move || entry::up(&program, &config));
+        started.await.unwrap()?;
+        let found = cluster.find::<Keeper>("kept").await?;
+        assert_eq!(found.ask(Kept).await?, [7]);
+        let status = cluster.status().await?;
+        assert_eq!(status.nodes.len(), 2);
+        assert!(
+            status.nodes.iter().all(|node| node.incarnation == 1),
+            "{status}"
+        );
+        Ok(())
+    });
+    assert_eq!(nodes, [up.pid_of("nodes/one"), up.pid_of("nodes/two")]);
+}
+
+fn down_without_head() {
+    let up = TestCluster::up(TWO);
+    let nodes = [up.pid_of("nodes/one"), up.pid_of("nodes/two")];
+    behead(&up);
+    assert!(nodes.iter().all(|&pid| runs(pid)));
+    entry::down(&up.config()).unwrap();
+    assert!(!nodes.iter().any(|&pid| runs(pid)));
+    // A cluster that was ended begins anew.
+    entry::up(&std::env::current_exe().unwrap(), &up.config()).unwrap();
+    assert!(up.status().contains("2 nodes, 0 actors"), "{}", up.status());
+}
+
+fn lease() {
+    let up = TestCluster::written_with("listen = \"127.0.0.1:0\"\nhead_lease_s = 0.5", TWO);
+    entry::up(&std::env::current_exe().unwrap(), &up.config()).unwrap();
+    let nodes = [up.pid_of("nodes/one"), up.pid_of("nodes/two")];
+    behead(&up);
+    let began = Instant::now();
+    while nodes.iter().any(|&pid| runs(pid)) {
+        assert!(began.elapsed() < Duration::from_secs(30), "orphans");
+        std::thread::sleep(Duration::from_millis(20));
+    }
+    let gone = entry::down(&up.config()).unwrap_err();
+    assert!(matches!(gone, Error::NotUp { .. }), "{gone}");
+    std::mem::forget(up);
+}
+
+fn status_without_head() {
+    let up = TestCluster::up(TWO);
+    behead(&up);
+    let status = up.status();
+    for part in [
+        "head of",
+        "died",
+        "one, two",
+        "60 s",
+        "corehold up",
+        "corehold down",
+    ] {
+        assert!(status.contains(part), "{part}: {status}");
+    }
+    // With a guard it waits for the head that is being started.
+    entry::up(&std::env::current_exe().unwrap(), &up.config()).unwrap();
+    signal(up.pid_of("head"), Signal::SIGKILL);
+    assert!(up.status().contains("cluster test"), "{}", up.status());
+}
+
+fn other_build_status() {
+    let up = TestCluster::up(ONE);
+    corehold::declare_build_id("another");
+    let error = entry::status(&up.config()).unwrap_err();
+    let text = error.to_string();
+    assert!(matches!(error, Error::Refused(_)), "{text}");
+    assert!(
+        text.contains("build another") && text.contains("corehold down"),
+        "{text}"
+    );
+}
+
+fn damaged_state() {
+    let up = TestCluster::up(ONE);
+    behead(&up);
+    let store = up.keys().with_file_name("head.redb");
+    std::fs::write(&store, "no store").unwrap();
+    let program = std::env::current_exe().unwrap();
+    let error = entry::up(&program, &up.config()).unwrap_err().to_string();
+    assert!(
+        error.contains("damaged") && error.contains("corehold down"),
+        "{error}"
+    );
+    assert_eq!(std::fs::read_to_string(&store).unwrap(), "no store");
+    entry::down(&up.config()).unwrap();
+    assert!(store.with_extension("redb.old").exists());
+    entry::up(&program, &up.config()).unwrap();
+}

@@ -1,0 +1,350 @@
+//! A node that falls silent without being killed, in a network namespace of its own; and peers that are not what they
+//! should be.
+
+use std::path::PathBuf;
+use std::process::{Child, Command, Stdio};
+use std::time::{Duration, Instant};
+
+use corehold::cluster::{Capacity, Hello, LabelTest, Milli, Return};
+use corehold::prelude::*;
+use corehold::{entry, wire};
+
+use crate::actors::{Keep, Keeper, Kept, Slow, Tick, Ticker, Whereabouts};
+use crate::cluster::{ONE, TestCluster};
+
+pub const ALL: &[(&str, fn())] = &[
+    (
+        "a_silent_node_is_lost_and_fenced_when_it_comes_back",
+        silent_node,
+    ),
+    ("a_peer_that_takes_no_orders_is_cut_off", deaf_peer),
+    (
+        "a_peer_of_another_protocol_is_refused_in_words",
+        other_protocol,
+    ),
+];
+
+/// A network namespace with one link to this one; removed when dropped.
+struct Namespace {
+    name: String,
+    link: String,
+    here: String,
+    there: String,
+}
+
+fn ip(arguments: &str) -> Result<(), String> {
+    let output = Command::new("ip").args(arguments.split(' ')).output();
+    match output {
+        Ok(output) if output.status.success() => Ok(()),
+        Ok(output) => Err(String::from_utf8_lossy(&output.stderr).into_owned()),
+        Err(e) => Err(e.to_string()),
+    }
+}
+
+impl Namespace {
+    fn new() -> Result<Self, String> {
+        let pid = std::process::id();
+        let net = format!("10.213.{}", pid % 250);
+        let space = Self {
+            name: format!("corehold-{pid}"),
+            link: format!("ch{pid}"),
+            here: format!("{net}.1"),
+            there: format!("{net}.2"),
+        };
+        let Self {
+            name,
+            link,
+            here,
+            there,
+        } = &space;
+        ip(&format!("netns add {name}"))?;
+        ip(&format!(
+            "link add {link} type veth peer name far netns {name}"
+        ))?;
+        ip(&format!("addr add {here}/30 dev {link}"))?;
+        ip(&format!("link set {link} up"))?;
+        ip(&format!("-n {name} addr add {there}/30 dev far"))?;
+        ip(&format!("-n {name} link set lo up"))?;
+        ip(&format!("-n {name} link set far up"))?;
+        Ok(space)
+    }
+
+    fn cut(&self) {
+        ip(&format!("-n {} link set far down", self.name)).unwrap();
+    }
+
+    fn mend(&self) {
+        ip(&format!("-n {} link set far up", self.name)).unwrap();
+    }
+}
+
+impl Drop for Namespace {
+    fn drop(&mut self) {
+        let _ = ip(&format!("link del {}", self.link));
+        let _ = ip(&format!("netns del {}", self.name));
+    }
+}
+
+/// A node's process that was started by hand; killed when dropped.
+struct Far(Child);
+
+impl Drop for Far {
+    fn drop(&mut self) {
+        let _ = self.0.kill();
+        let _ = self.0.wait();
+    }
+}
+
+fn silent_node() {
+    let space = match Namespace::new() {
+        Ok(space) => space,
+        Err(why) => {
+            println!(
+                "skipped a_silent_node_is_lost_and_fenced_when_it_comes_back: it needs `ip netns` and root: {why}"
+            );
+            return;
+        }
+    };
+    let node = |name: &str, address: &str, kind: &str| {
+        format!(
+            "[[node]]\nname = \"{name}\"\nhost = \"local\"\nlisten = \"{address}:0\"\nlabels = {{ kind = \"{kind}\" }}\n\
+             cores = [0]\n"
+        )
+    };
+    let listen = format!("listen = \"{}:0\"", space.here);
+    let one = node("one", &space.here, "a");
+    let up = TestCluster::written_with(&listen, &one);
+    entry::up(&std::env::current_exe().unwrap(), &up.config()).unwrap();
+    // The far node has a file of its own, in which it is named; the keys are the cluster's.
+    let file = up.config().with_file_name("far.toml");
+    let text = format!(
+        "[cluster]\n{listen}\n{one}{}",
+        node("far", &space.there, "b")
+    );
+    std::fs::write(&file, text).unwrap();
+    let log = std::fs::File::create(up.keys().with_file_name("logs").join("far.log")).unwrap();
+    let program = std::env::current_exe().unwrap();
+    let far = Command::new("ip")
+        .args(["netns", "exec", &space.name])
+        .arg(program)
+        .args(["--corehold-role=node", "--corehold-name=far"])
+        .arg(format!("--corehold-head={}", up.address_of("head")))
+        .arg(format!("--corehold-cluster={}", file.display()))
+        .stdin(Stdio::null())
+        .stdout(log.try_clone().unwrap())
+        .stderr(log)
+        .spawn();
+    let _far = Far(far.unwrap());
+
+    let ticks = up.config().with_file_name("ticks");
+    up.drive(async |cluster| {
+        let on = |kinds: &[&str]| {
+            let kinds = LabelTest::In(kinds.iter().map(|kind| (*kind).to_owned()).collect());
+            cluster.actor(Keeper::default()).label_where("kind", kinds)
+        };
+        let stays = on(&["a"]).cpus(0.5).spawn().await?;
+        stays.ask(Keep(1)).await?;
+        joined(&cluster, 1).await?;
+        // The far node is the emptier one.
+        let busy = on(&["a", "b"]).cpus(0.1).restart(Restart::on_failure(3));
+        let busy = busy.spawn().await?;
+        let ticker = Ticker {
+            file: ticks.clone(),
+        };
+        let ticker = cluster
+            .actor(ticker)
+            .cpus(0.1)
+            .restart(Restart::on_failure(3));
+        let ticker = ticker.spawn().await?;
+        assert_eq!(busy.ask(Whereabouts).await?.0, "far");
+        assert_eq!(ticker.ask(Tick).await?, ("far".to_owned(), 1));
+
+        let slow = Slow {
+            load: Vec::new(),
+            milliseconds: 2_000,
+        };
+        let pending = busy.ask(slow).into_future();
+        let cutting = async {
+            // The ask is on its way when the link is cut.
+            tokio::time::sleep(Duration::from_millis(300)).await;
+            space.cut();
+            Instant::now()
+        };
+        let (error, cut) = futures_util::join!(pending, cutting);
+        let error = error.unwrap_err();
+        assert!(matches!(error, AskError::NodeLost { .. }), "{error}");
+        assert!(
+            cut.elapsed() < Duration::from_secs(5),
+            "{:?}",
+            cut.elapsed()
+        );
+        // The cluster goes on: what was there lives again elsewhere, what was here never noticed.
+        let life = retried(|| ticker.ask(Tick).into_future()).await?;
+        assert_eq!(life, ("one".to_owned(), 2));
+        let kept = retried(|| busy.ask(Kept).into_future()).await?;
+        assert_eq!(kept, [] as [u64; 0]);
+        assert_eq!(stays.ask(Kept).await?, [1]);
+
+        space.mend();
+        joined(&cluster, 2).await?;
+        // It takes orders when it has ended what it ran.
+        let again = on(&["b"]).spawn().await?;
+        assert_eq!(again.ask(Whereabouts).await?.0, "far");
+        let lines = |life: &str| {
+            let text = std::fs::read_to_string(&ticks).unwrap();
+            text.lines().filter(|line| *line == life).count()
+        };
+        let (old, new) = (lines("1"), lines("2"));
+        let began = Instant::now();
+        while lines("2") < new + 10 {
+            assert!(
+                began.elapsed() < Duration::from_secs(20),
+                "the new life ticks"
+            );
+            tokio::time::sleep(Duration::from_millis(20)).await;
+        }
+        assert_eq!(lines("1"), old, "the old life goes on");
+        Ok(())
+    });
+}
+
+/// Asks again while that makes sense: this process may notice the loss of one connection a little later than of another.
+async fn retried<T, F: Future<Output = Result<T, AskError>>>(
+    mut ask: impl FnMut() -> F,
+) -> Result<T, AskError> {
+    for _ in 0..20 {
+        match ask().await {
+            Err(e) if e.may_retry() => tokio::time::sleep(Duration::from_millis(100)).await,
+            answer => return answer,
+        }
+    }
+    ask().await
+}
+
+/// Waits until the far node is alive in the eyes of the head, as the process of this number under its name.
+async fn joined(cluster: &Cluster, incarnation: u32) -> corehold::Result<()> {
+    let began = Instant::now();
+    loop {
+        let status = cluster.status().await?;
+        let far = status.nodes.iter().find(|node| node.name == "far");
+        if far.is_some_and(|far| (far.incarnation, far.health.as_str()) == (incarnation, "alive")) {
+            return Ok(());
+        }
+        assert!(began.elapsed() < Duration::from_secs(30), "{status}");
+        tokio::time::sleep(Duration::from_millis(50)).await;
+    }
+}
+
+// The greeting and the words of a peer, as the control stream has them: the head's own types are not public.
+#[derive(Serialize)]
+enum Role {
+    Node(Return),
+}
+
+#[derive(Serialize, Deserialize)]
+#[allow(dead_code)]
+enum Word {
+    Request,
+    Heartbeat,
+}
+
+#[derive(Deserialize, Debug)]
+#[allow(dead_code)]
+enum Answer {
+    Welcome {
+        node: Option<corehold::NodeId>,
+        again: bool,
+    },
+    Refused {
+        why: String,
+    },
+}
+
+async fn knock(up: &TestCluster, hello: wire::Hello) -> (wire::FrameWriter, wire::FrameReader) {
+    let identity = wire::Identity::load(&up.keys()).unwrap();
+    let endpoint = wire::Endpoint::bind(([127, 0, 0, 1], 0).into(), &identity).unwrap();
+    let connection = endpoint.connect(up.address_of("head")).await.unwrap();
+    // For the life of the case.
+    std::mem::forget(endpoint);
+    let opening = wire::Opening::Control(Box::new(hello));
+    connection.open(&opening).await.unwrap()
+}
+
+fn deaf_peer() {
+    let up = TestCluster::up(ONE);
+    up.drive(async |cluster| {
+        let hello = Hello {
+            name: "deaf".to_owned(),
+            boot: 1,
+            address: ([127, 0, 0, 1], 9).into(),
+            class: String::new(),
+            capacity: Capacity {
+                cpus: Milli::whole(64),
+                memory: 1 << 40,
+                actor_types: [Keeper::TYPE.to_owned()].into(),
+                ..Capacity::default()
+            },
+        };
+        let role = Role::Node(Return {
+            hello,
+            lives: Vec::new(),
+            ended: Vec::new(),
+        });
+        let hello = wire::Hello {
+            protocol: wire::PROTOCOL,
+            build_id: corehold::build_id(),
+            role: wire::encode(&role).unwrap(),
+        };
+        let (mut words, mut orders) = knock(&up, hello).await;
+        let welcome = orders.recv::<Answer>().await.unwrap();
+        assert!(
+            matches!(welcome, Some(Answer::Welcome { .. })),
+            "{welcome:?}"
+        );
+        // From here on it says that it is well, and reads nothing.
+        let deaf = async {
+            while words.send(&Word::Heartbeat).await.is_ok() {
+                tokio::time::sleep(Duration::from_millis(300)).await;
+            }
+        };
+        // More than QUIC takes for it; half of them are placed there.
+        let spawns = (0..300).map(|_| {
+            let keeper = Keeper {
+                kept: vec![u64::MAX; 8 << 10],
+                bytes: 0,
+            };
+            cluster
+                .actor(keeper)
+                .restart(Restart::on_failure(2))
+                .spawn()
+        });
+        let (spawned, ()) = futures_util::join!(futures_util::future::join_all(spawns), deaf);
+        for keeper in spawned {
+            assert_eq!(keeper?.ask(Whereabouts).await?.0, "one");
+        }
+        Ok(())
+    });
+    let log: PathBuf = up.keys().with_file_name("logs").join("head.log");
+    let log = std::fs::read_to_string(log).unwrap();
+    assert!(log.contains("takes no orders"), "{log}");
+}
+
+fn other_protocol() {
+    let up = TestCluster::up(ONE);
+    let runtime = tokio::runtime::Builder::new_current_thread()
+        .enable_all()
+        .build()
+        .unwrap();
+    runtime.block_on(async {
+        let hello = wire::Hello {
+            protocol: 99,
+            build_id: "of tomorrow".to_owned(),
+            role: vec![0xff; 40],
+        };
+        let (_words, mut orders) = knock(&up, hello).await;
+        match orders.recv::<Answer>().await.unwrap() {
+            Some(Answer::Refused { why }) => assert!(why.contains("protocol 99"), "{why}"),
+            other => panic!("{other:?}"),
+        }
+    });
+}
