@@ -93,6 +93,10 @@ pub struct Counters {
 }
 
 /// A row that changed: its new value, or `None` where there is no such row any more.
+#[allow(
+    clippy::large_enum_variant,
+    reason = "changes are few and written at once: a box each would cost more than the room"
+)]
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub enum Change {
     /// The counters. Comes last of the changes that belong together.

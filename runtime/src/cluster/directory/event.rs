@@ -13,8 +13,7 @@ use crate::cluster::placement::Reservation;
 use crate::cluster::supervision::DeathCause;
 
 /// What happens to actors.
-// One is handled at a time: a box would save nothing.
-#[allow(clippy::large_enum_variant)]
+
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[allow(
     clippy::large_enum_variant,
