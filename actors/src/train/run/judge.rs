@@ -229,7 +229,7 @@ mod tests {
         let untrusted = Outcome::Contaminated(m);
         let both = [measured(12.0), untrusted.clone()];
         assert_eq!(middle(&both).as_ref().and_then(rate), Some(12.0));
-        assert_eq!(middle(&[untrusted.clone()]), Some(untrusted));
+        assert_eq!(middle(std::slice::from_ref(&untrusted)), Some(untrusted));
     }
 
     #[test]
