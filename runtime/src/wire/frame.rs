@@ -64,7 +64,7 @@ impl FrameWriter {
     }
 
     /// As [`flush`](Self::flush), unless the peer takes less than 64 KiB in `patience`: then false, and the stream can
-    /// only be [aborted](Self::abort).
+    /// only be [abandoned](Self::abandon).
     ///
     /// # Errors
     /// [`WireError::Closed`] when the stream or the connection is gone.

@@ -205,8 +205,19 @@ pub fn stop_finishes() {
         let behind = serial.ask(Order).into_future();
         let stopping = async {
             while !other.ask(Order).await?.contains(&1) {}
-            cluster.stop(&serial).await?;
-            other.ask(Work(2)).await?;
+            // The stop is answered when the actor is dead, so the message in hand is let go meanwhile.
+            let released = async {
+                let stops = |status: corehold::observe::Status| {
+                    status
+                        .actors
+                        .iter()
+                        .any(|a| a.state.starts_with("stopping"))
+                };
+                while !stops(cluster.status().await?) {}
+                other.ask(Work(2)).await?;
+                Ok(())
+            };
+            futures_util::try_join!(cluster.stop(&serial), released)?;
             Ok::<_, corehold::Error>(())
         };
         let (worked, behind, stopped) = futures_util::join!(working, behind, stopping);
