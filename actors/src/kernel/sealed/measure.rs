@@ -155,10 +155,7 @@ fn on_slot(
         calls: 1,
     };
     let outcome = match run.all(binary, symbol, slot) {
-        Ok(switches) => {
-            let wanted = budget.min_batches.max(1) as usize;
-            run.times.outcome(wanted, shape, peak_gflops, switches)
-        }
+        Ok(switches) => run.times.outcome(shape, peak_gflops, switches),
         Err(Fault::Kernel(verdict)) => Outcome::Failed(verdict),
         Err(Fault::Harness(error)) => return Err(error),
     };
@@ -252,7 +249,7 @@ impl Run<'_> {
             return true;
         }
         // A disturbed batch asks for more clean ones, not for an end that nobody may trust.
-        if !times.trusted(min) {
+        if !times.trusted() {
             return false;
         }
         if clean >= max {
@@ -297,18 +294,14 @@ impl Times {
         self.steal_ticks += steal_ticks;
     }
 
-    /// Whether the clean batches speak for the kernel: all of them, or as many as were wanted and as were
-    /// disturbed, or three.
-    fn trusted(&self, wanted: usize) -> bool {
-        let needed = match self.disturbed.len() {
-            0 => 1,
-            disturbed => wanted.max(disturbed).min(SLOW_BATCHES),
-        };
-        self.clean.len() >= needed
+    /// Whether the clean batches speak for the kernel: all of few, or three of many.
+    fn trusted(&self) -> bool {
+        let all = self.clean.len() + self.disturbed.len();
+        all > 0 && self.clean.len() >= SLOW_BATCHES.min(all)
     }
 
-    fn outcome(&self, wanted: usize, shape: Shape, peak_gflops: f64, switches: f64) -> Outcome {
-        let enough = self.trusted(wanted);
+    fn outcome(&self, shape: Shape, peak_gflops: f64, switches: f64) -> Outcome {
+        let enough = self.trusted();
         let times = if enough {
             self.clean.clone()
         } else {
@@ -348,5 +341,27 @@ impl Times {
         } else {
             Outcome::Contaminated(measurement)
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn trusted(clean: usize, disturbed: usize) -> bool {
+        let times = Times {
+            clean: vec![1.0; clean],
+            disturbed: vec![1.0; disturbed],
+            ..Times::default()
+        };
+        times.trusted()
+    }
+
+    #[test]
+    fn a_disturbed_batch_asks_for_three_clean_ones() {
+        assert!(!trusted(0, 0));
+        assert!(trusted(1, 0) && trusted(2, 0));
+        assert!(!trusted(1, 1) && !trusted(2, 1) && !trusted(2, 9));
+        assert!(trusted(3, 1) && trusted(3, 9));
     }
 }
