@@ -207,7 +207,8 @@ impl PlacementGroup {
         self.bundles
     }
 
-    /// Ends it, and the actors in it. What it had is free when they have ended.
+    /// Ends it, and the actors in it; back when they are dead, or when their nodes were told to use force. What it had
+    /// is free then.
     ///
     /// # Errors
     /// When the head is out of reach.

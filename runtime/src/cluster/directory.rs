@@ -205,6 +205,11 @@ impl Directory {
             .or_else(|| self.dead.get(&actor))
     }
 
+    /// The actors of a group that are not dead.
+    pub fn inside(&self, group: GroupId) -> BTreeSet<ActorId> {
+        self.in_group.get(&group).cloned().unwrap_or_default()
+    }
+
     /// The actors that are not dead, by id.
     pub fn actors(&self) -> impl Iterator<Item = &ActorRecord> {
         self.actors.values().map(|entry| &entry.record)

@@ -12,7 +12,6 @@
 //!   actors that live in it or wait for it.
 //! - DG-3: what a group had is free when it has ended and the actors in it have.
 
-use std::collections::BTreeSet;
 use std::fmt;
 use std::time::Duration;
 
@@ -246,8 +245,7 @@ impl Directory {
         }
         self.ended_groups.push_back((group, cause.clone()));
         let by = format!("the end of its placement group {group}: {cause}");
-        let inside: BTreeSet<_> = self.in_group.get(&group).cloned().unwrap_or_default();
-        for actor in inside {
+        for actor in self.inside(group) {
             self.stop(actor, DeathCause::Stopped { by: by.clone() }, step);
         }
         let state = GroupState::Ended { cause };

@@ -20,7 +20,7 @@ use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 use tokio::sync::mpsc;
 
 use self::peers::{Peer, PeerId};
-use self::requests::Waiter;
+use self::requests::{Ending, Waiter};
 use self::writer::Writer;
 use super::launcher::{ChildEvent, Launcher};
 use super::state_dir::StateDir;
@@ -112,6 +112,7 @@ pub(crate) async fn run(
         workers,
         waiting: HashMap::new(),
         groups_waiting: HashMap::new(),
+        groups_ending: Vec::new(),
         awaited: names,
         goes_on,
         ready: Some(Box::new(ready)),
@@ -152,6 +153,7 @@ struct Head<'a> {
     waiting: HashMap<ActorId, Vec<Waiter>>,
     /// Who waits to hear that a placement group is reserved.
     groups_waiting: HashMap<GroupId, Vec<(PeerId, u64)>>,
+    groups_ending: Vec<Ending>,
     /// Nodes of the file that have not joined for the first time.
     awaited: BTreeSet<String>,
     /// Whether it goes on with the cluster of a head that died.
@@ -339,6 +341,7 @@ impl Head<'_> {
             waiting.retain(|(peer, _)| *peer != id);
         }
         self.groups_waiting.retain(|_, waiting| !waiting.is_empty());
+        self.groups_ending.retain(|ending| ending.peer != id);
         match &peer.role {
             PeerRole::Node(_) => {
                 if let Some(node) = peer.node

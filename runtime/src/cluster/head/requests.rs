@@ -1,5 +1,7 @@
 //! What processes ask the head.
 
+use std::collections::BTreeSet;
+
 use super::peers::PeerId;
 use super::{Head, HeadEvent};
 use crate::cluster::{ActorEvent, ActorState, DriverEvent, GroupState, Owner};
@@ -15,6 +17,13 @@ pub(super) struct Waiter {
     pub peer: PeerId,
     number: u64,
     wish: Wish,
+}
+
+/// Whom to answer when the last actor of a group that was ended is dead.
+pub(super) struct Ending {
+    pub peer: PeerId,
+    number: u64,
+    left: BTreeSet<ActorId>,
 }
 
 /// What a peer waits to hear of an actor.
@@ -91,8 +100,19 @@ impl Head<'_> {
                 return;
             }
             Request::EndGroup { group } => {
+                let inside = self.state.directory().inside(group);
                 let by = self.who(peer);
                 self.handle(HeadEvent::Actor(ActorEvent::EndGroup { group, by }));
+                let left = inside.into_iter().filter(|actor| !self.has_ended(*actor));
+                let ending = Ending {
+                    peer,
+                    number,
+                    left: left.collect(),
+                };
+                if !ending.left.is_empty() {
+                    self.groups_ending.push(ending);
+                    return;
+                }
                 Ok(Response::Done)
             }
             Request::Why { which } => {
@@ -169,6 +189,33 @@ impl Head<'_> {
         }
     }
 
+    /// Whether who waits for this actor's end has nothing to wait for.
+    fn has_ended(&self, actor: ActorId) -> bool {
+        let record = self.state.directory().get(actor);
+        record.is_none_or(|record| is_end(&record.state))
+    }
+
+    /// An actor has ended: answers who waits for its group's end, if it was the last.
+    fn answer_ending(&mut self, actor: ActorId) {
+        for ending in &mut self.groups_ending {
+            ending.left.remove(&actor);
+        }
+        for over in self
+            .groups_ending
+            .extract_if(.., |e| e.left.is_empty())
+            .collect::<Vec<_>>()
+        {
+            let response = Ok(Response::Done);
+            self.tell(
+                over.peer,
+                FromHead::Response {
+                    number: over.number,
+                    response,
+                },
+            );
+        }
+    }
+
     /// Answers now if it can be, else when the actor's state allows.
     fn wait(&mut self, peer: PeerId, number: u64, actor: ActorId, wish: Wish) {
         let response = match self.state.directory().get(actor) {
@@ -188,6 +235,9 @@ impl Head<'_> {
 
     /// An actor's state has changed: answers whom that answers.
     pub(super) fn answer_waiting(&mut self, actor: ActorId, incarnation: u32, state: &ActorState) {
+        if is_end(state) {
+            self.answer_ending(actor);
+        }
         let Some(waiting) = self.waiting.remove(&actor) else {
             return;
         };
@@ -209,6 +259,7 @@ impl Head<'_> {
 
     /// There will be no such actor.
     pub(super) fn refuse_waiting(&mut self, actor: ActorId, why: &str) {
+        self.answer_ending(actor);
         for waiter in self.waiting.remove(&actor).unwrap_or_default() {
             let word = FromHead::Response {
                 number: waiter.number,
@@ -228,10 +279,7 @@ impl Head<'_> {
         let record = self.state.directory().get(actor);
         let death = || record.and_then(|record| record.death.clone());
         match (wish, state) {
-            (Wish::End, ActorState::Dead { .. } | ActorState::Stopping { forced: true, .. }) => {
-                Some(Response::Done)
-            }
-            (Wish::End, _) => None,
+            (Wish::End, state) => is_end(state).then_some(Response::Done),
             (_, ActorState::Dead { .. }) => death().map(Response::Dead),
             (Wish::Life { after }, ActorState::Alive { node, .. }) if incarnation > after => {
                 let worker = record.filter(|r| r.incarnation == incarnation);
@@ -263,4 +311,12 @@ impl Head<'_> {
         }
         Ok(Response::Found(record.spawn.actor))
     }
+}
+
+/// Whether an actor is dead, or as good as that: its node was told to use force.
+fn is_end(state: &ActorState) -> bool {
+    matches!(
+        state,
+        ActorState::Dead { .. } | ActorState::Stopping { forced: true, .. }
+    )
 }
