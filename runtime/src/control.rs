@@ -8,6 +8,7 @@ use crate::cluster::{
     DeathCause, DeathRecord, GroupRequest, LastWords, Return, SpawnRequest, StartOrder,
 };
 use crate::ids::{ActorId, GroupId, NodeId};
+use crate::observe::Report;
 
 /// What a process wants to be to the head.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -84,8 +85,10 @@ pub(crate) enum Request {
     EndGroup { group: GroupId },
     /// How is the cluster?
     Status,
-    /// The driver that asks is done: what it owns ends.
-    Leave,
+    /// The driver that asks is done: what it owns ends. Its counts are kept.
+    Leave { report: Box<Report> },
+    /// Take note of where the node that asks serves metrics, or of why it does not though it should.
+    Metrics(Result<SocketAddr, String>),
     /// Why does the actor of this name or id, or the group of this id, stand as it does?
     Why { which: String },
 }

@@ -16,9 +16,13 @@ use crate::cluster::{ClusterConfig, HeadStore, Owner, head};
 use crate::control::{PeerRole, Request};
 use crate::error::{Error, Result};
 use crate::node;
-use crate::observe::{ActorLines, Status, Why, log_to_stderr};
+use crate::observe::{ActorLines, Status, Why, log_to_stderr, timeline::record_if};
 use crate::process::{Line, Process};
 use crate::wire::Identity;
+
+mod watch;
+
+pub use watch::timeline;
 
 /// The environment variable that names the cluster's file to a driver (`corehold run` sets it).
 pub const CLUSTER_ENV: &str = "COREHOLD_CLUSTER";
@@ -343,10 +347,13 @@ pub fn drive<E: std::fmt::Display>(
             id,
             name: format!("{name} (pid {})", std::process::id()),
         };
+        record_if(loaded.timeline);
         let process = join(&loaded, role).await?;
         let result = main(Cluster::of(Owner::Driver(id))).await;
         // A head that is away learns it from the connection that does not come again.
-        let _ = tokio::time::timeout(GOODBYE_WITHIN, process.head.request(Request::Leave)).await;
+        let report = Box::new(process.report(false));
+        let leave = process.head.request(Request::Leave { report });
+        let _ = tokio::time::timeout(GOODBYE_WITHIN, leave).await;
         process.endpoint.close("the driver is done").await;
         result.map_err(|e| Error::Program(e.to_string()))
     })

@@ -74,6 +74,7 @@ pub use corehold_macros::{actor, handler, main};
 pub use error::{Error, Result};
 pub use ids::{ActorId, GroupId, NodeId, ObjectId};
 pub use object::{ObjectError, ObjectRef, put};
+pub use observe::{TraceContext, current_trace};
 
 /// What most programs need.
 pub mod prelude {

@@ -20,8 +20,12 @@ use crate::object::{Store, serve_object};
 use crate::wire::{Connection, Endpoint, FrameReader, FrameWriter, Hello, Identity, Opening};
 
 mod line;
+mod reports;
+mod timeline;
 
 pub(crate) use line::Line;
+pub(crate) use reports::Below;
+pub(crate) use timeline::Asked as AskedToRecord;
 
 const HEARTBEAT: Duration = Duration::from_millis(500);
 // Words to the head that wait for the stream, and orders from it that wait for this process.
@@ -47,6 +51,8 @@ pub(crate) struct Process {
     pub sessions: Sessions,
     pub head: HeadClient,
     pub objects: Store,
+    /// The processes that report to this one.
+    pub below: Below,
     pub address: SocketAddr,
     knocks: Option<mpsc::Sender<Knock>>,
 }
@@ -80,6 +86,7 @@ impl Process {
             sessions: Sessions::default(),
             head: HeadClient::default(),
             objects: Store::new(address),
+            below: Below::default(),
             address,
             knocks,
         });
@@ -154,6 +161,7 @@ async fn serve(process: Arc<Process>, connection: Connection) {
             match incoming.opening {
                 Opening::Lane(opening) => serve_lane(process, opening, writer, reader).await,
                 Opening::Object(id) => serve_object(&process.objects, id, writer).await,
+                Opening::Observe => process.serve_observer(writer, reader).await,
                 Opening::Control(hello) => {
                     let knock = |knocks: mpsc::Sender<Knock>, writer, reader| async move {
                         let knock = Knock {

@@ -6,6 +6,7 @@ mod logs;
 mod operate;
 mod run;
 mod summary;
+mod timeline;
 #[cfg(feature = "torch")]
 mod train;
 
@@ -61,6 +62,8 @@ enum Command {
     Node(operate::Node),
     /// Show what actors have logged, also the dead
     Logs(logs::Logs),
+    /// Write down what happened when, to look at in Perfetto
+    Timeline(timeline::Timeline),
     /// Make the cluster's keys, if it has none
     Keys(Which),
     /// Print a finished run's numbers as one JSON line
@@ -92,6 +95,7 @@ pub fn main() -> ExitCode {
         Command::Run(run) => run.run(),
         Command::Node(node) => node.run(),
         Command::Logs(logs) => logs.run(),
+        Command::Timeline(timeline) => timeline.run(),
         Command::Keys(which) => operate::keys(&which.cluster),
         Command::Summary(summarise) => summarise.run(),
     };

@@ -13,6 +13,9 @@ use super::lane::Message;
 use super::local;
 use super::registry::{Accepts, RemoteMessage, message_hash};
 use crate::ids::ActorId;
+use crate::observe::meter::Asking;
+use crate::observe::timeline::Outgoing;
+use crate::observe::trace::Sent;
 use crate::process::Process;
 use crate::wire::{decode, encode};
 
@@ -62,16 +65,27 @@ where
     }
 
     async fn send(self) -> Result<M::Result, AskError> {
+        let asking = Asking::begin(A::TYPE_NAME);
+        let span = Outgoing::ask(self.actor, std::any::type_name::<M>());
+        let answer = self.answer(span.sent).await;
+        let failed = answer.as_ref().err().map(AskError::kind);
+        span.end(failed);
+        asking.end(failed);
+        answer
+    }
+
+    async fn answer(self, from: Option<Sent>) -> Result<M::Result, AskError> {
         let process = Process::current()?;
         if self.retries == 0
             && !process.lanes.is_open(self.actor)
             && let Some(hosted) = process.host.get(self.actor)
         {
-            return local::ask::<A, M>(&process, &hosted, self.message, self.timeout).await;
+            return local::ask::<A, M>(&process, &hosted, self.message, self.timeout, from).await;
         }
         let message = Message {
             timeout: self.timeout,
             retries: self.retries,
+            from,
             ..message::<A, M>(self.actor, &self.message)?
         };
         let bytes = process.lanes.ask(&process, message).await?;
@@ -152,5 +166,6 @@ where
         payload: Bytes::from(payload),
         timeout: None,
         retries: 0,
+        from: Outgoing::message(),
     })
 }

@@ -112,6 +112,20 @@ impl AskError {
         }
     }
 
+    /// Its kind in one word, as metrics name it: `timeout`, `actor_died` ...
+    pub fn kind(&self) -> &'static str {
+        match self {
+            AskError::ActorDied { .. } => "actor_died",
+            AskError::NodeLost { .. } => "node_lost",
+            AskError::Timeout { .. } => "timeout",
+            AskError::Cancelled => "cancelled",
+            AskError::Codec(_) => "codec",
+            AskError::NoHandler { .. } => "no_handler",
+            AskError::NoReply { .. } => "no_reply",
+            AskError::HeadLost(_) => "head_lost",
+        }
+    }
+
     /// Whether the actor may answer when asked again (it restarts, or its node may come back).
     pub fn may_retry(&self) -> bool {
         matches!(

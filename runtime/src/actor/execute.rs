@@ -17,6 +17,7 @@ use super::mailbox::Job;
 use super::registry::RemoteActor;
 use super::replies::Replies;
 use super::turns::{Running, Turn};
+use crate::observe::trace::{self, Place, Sent, Within};
 
 /// Where an answer goes. Dropped without [`give`](Self::give), it tells the sender that there will be none, and
 /// whether the handler had begun.
@@ -165,6 +166,10 @@ pub(super) struct Terms {
     pub deadline: Option<Instant>,
     /// Ends the handler's future.
     pub abort: AbortRegistration,
+    /// When the message came to this process, by the observers' clock.
+    pub came: u64,
+    /// Where its sender is in a trace, if it is in one.
+    pub from: Option<Sent>,
 }
 
 impl Terms {
@@ -202,10 +207,23 @@ pub(super) fn execute<A, M, W>(
     M: Message + 'static,
     W: Answer<M::Result>,
 {
-    let Terms { permit, abort, .. } = terms;
-    let turn = running.begin::<M>();
+    let Terms {
+        permit,
+        abort,
+        came,
+        from,
+        ..
+    } = terms;
+    let turn = running.begin::<M>(came, from);
+    let place = turn.place();
     answer.begin();
-    let mut response = Some(actor.handle(message, ctx));
+    let mut response = Some(match &place {
+        None => actor.handle(message, ctx),
+        Some((place, span)) => {
+            let _place = trace::enter(*place);
+            span.in_scope(|| actor.handle(message, ctx))
+        }
+    });
     // actix spawns the futures that handlers return where nothing can end them; so they are taken out first.
     let any: &mut dyn Any = &mut response;
     if let Some(future) = any.downcast_mut::<Option<ResponseFuture<M::Result>>>() {
@@ -215,7 +233,7 @@ pub(super) fn execute<A, M, W>(
                 rest.await;
             }
         };
-        run(running, handled, abort, (permit, turn));
+        run(running, handled, abort, (permit, turn), place);
         return;
     }
     if let Some(future) = any.downcast_mut::<Option<ResponseActFuture<A, M::Result>>>() {
@@ -224,6 +242,7 @@ pub(super) fn execute<A, M, W>(
             rest: None,
             aborted: Abortable::new(pending(), abort),
             answer: Some(answer),
+            place,
             _held: (permit, turn),
         });
         return;
@@ -234,7 +253,7 @@ pub(super) fn execute<A, M, W>(
     match reply.try_recv() {
         Ok(reply) => {
             if let Some(rest) = answer.give(reply) {
-                run(running, rest, abort, (permit, turn));
+                run(running, rest, abort, (permit, turn), place);
             }
         }
         // A response type that answers later, in a way of its own.
@@ -246,7 +265,7 @@ pub(super) fn execute<A, M, W>(
                     rest.await;
                 }
             };
-            run(running, handled, abort, (permit, turn));
+            run(running, handled, abort, (permit, turn), place);
         }
         Err(oneshot::error::TryRecvError::Closed) => drop(answer),
     }
@@ -257,8 +276,21 @@ fn run(
     handled: impl Future<Output = ()> + 'static,
     abort: AbortRegistration,
     held: (Permit, Turn),
+    place: Option<(Place, tracing::Span)>,
 ) {
     let handled = Abortable::new(handled, abort);
+    let Some((place, span)) = place else {
+        running.push(Box::pin(async move {
+            let _ = handled.await;
+            drop(held);
+        }));
+        return;
+    };
+    let handled = Within {
+        place,
+        span,
+        work: Box::pin(handled),
+    };
     running.push(Box::pin(async move {
         let _ = handled.await;
         drop(held);
@@ -272,6 +304,7 @@ struct ActHandler<A: RemoteActor, R, W> {
     rest: Option<Rest>,
     aborted: Abortable<Pending<()>>,
     answer: Option<W>,
+    place: Option<(Place, tracing::Span)>,
     _held: (Permit, Turn),
 }
 
@@ -287,6 +320,9 @@ impl<A: RemoteActor, R, W: Answer<R> + Unpin> ActorFuture<A> for ActHandler<A, R
         if Pin::new(&mut self.aborted).poll(task).is_ready() {
             return Poll::Ready(());
         }
+        let place = self.place.clone();
+        let _place = place.as_ref().map(|(place, _)| trace::enter(*place));
+        let _span = place.as_ref().map(|(_, span)| span.enter());
         if self.answer.is_some() {
             let reply = ready!(self.future.as_mut().poll(actor, ctx, task));
             self.rest = self.answer.take().and_then(|answer| answer.give(reply));

@@ -14,6 +14,7 @@ pub(crate) struct Gate {
 }
 
 struct Inner {
+    room: usize,
     free: usize,
     /// By their places, which count up. As many as there are futures that wait.
     waiting: VecDeque<(u64, Deposit)>,
@@ -33,6 +34,7 @@ impl Gate {
     pub(super) fn new(room: usize) -> Arc<Self> {
         Arc::new(Self {
             inner: Mutex::new(Inner {
+                room,
                 free: room,
                 waiting: VecDeque::new(),
                 next: 0,
@@ -44,6 +46,12 @@ impl Gate {
     fn lock(&self) -> MutexGuard<'_, Inner> {
         // No deposit is called or dropped while it is held.
         self.inner.lock().expect("no panic while held")
+    }
+
+    /// How many have room or wait for it.
+    pub(super) fn accepted(&self) -> usize {
+        let inner = self.lock();
+        inner.room.saturating_sub(inner.free) + inner.waiting.len()
     }
 
     /// Room, if there is any and nobody waits for it.

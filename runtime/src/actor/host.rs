@@ -17,6 +17,7 @@ use super::spawn::Args;
 use super::vitals::Vitals;
 use crate::ids::ActorId;
 use crate::isolate::Slot;
+use crate::observe::meter::{self, ActorMeter, Living};
 use crate::observe::{ActorLog, note, tag_thread};
 use crate::wire::decode;
 
@@ -68,6 +69,7 @@ pub(crate) struct Exit {
 /// Handed to the actor's context: ends the life on request, and tells of its end however it comes.
 pub(crate) struct Birth {
     stop: oneshot::Receiver<()>,
+    meter: Arc<ActorMeter>,
     guard: ExitGuard,
 }
 
@@ -75,8 +77,8 @@ impl Birth {
     /// Two futures that belong to the actor's context: one empties its mailbox and ends it when told to; the other only
     /// keeps the guard, which is dropped with the context, also when a handler panics, and so always speaks.
     pub(super) fn attach<A: RemoteActor>(self, ctx: &mut Context<A>) -> Mailbox<A> {
-        let Birth { stop, guard } = self;
-        let (mailbox, inbox) = Mailbox::new(stop, guard.vitals.clone());
+        let Birth { stop, meter, guard } = self;
+        let (mailbox, inbox) = Mailbox::new(stop, guard.vitals.clone(), meter);
         ctx.spawn(inbox);
         let kept = actix::fut::wrap_future::<_, A>(async move {
             let _guard = guard;
@@ -128,6 +130,7 @@ pub(crate) struct Hosted {
     death: watch::Receiver<Option<String>>,
     /// The room in its mailbox.
     pub gate: Arc<Gate>,
+    meter: Arc<ActorMeter>,
     stop: Mutex<Option<oneshot::Sender<()>>>,
     /// Its own thread, if it has one.
     arbiter: Option<actix_rt::ArbiterHandle>,
@@ -229,8 +232,10 @@ impl Host {
         let capacity = args.mailbox as usize;
         let (stop, stopped) = oneshot::channel();
         let (died, death) = watch::channel(None);
+        let meter = Arc::new(ActorMeter::of(env.actor, actor_type.name, env.incarnation));
         let birth = Birth {
             stop: stopped,
+            meter: meter.clone(),
             guard: ExitGuard {
                 actor: env.actor,
                 actor_type: actor_type.name,
@@ -286,6 +291,7 @@ impl Host {
             incarnation,
             death,
             gate: Gate::new(capacity),
+            meter,
             stop: Mutex::new(Some(stop)),
             arbiter: own,
         });
@@ -324,15 +330,28 @@ impl Host {
 
     /// Takes an ended life off the books.
     pub(crate) fn forget(&self, exit: &Exit) {
-        let mut actors = self.actors.lock().expect("no panic while held");
-        if actors
-            .get(&exit.actor)
-            .is_some_and(|h| h.incarnation == exit.incarnation)
-            && let Some(hosted) = actors.remove(&exit.actor)
-            && let Some(own) = &hosted.arbiter
-        {
-            own.stop();
-        }
+        meter::ended(|| {
+            let mut actors = self.actors.lock().expect("no panic while held");
+            let is_it = |h: &Arc<Hosted>| h.incarnation == exit.incarnation;
+            if !actors.get(&exit.actor).is_some_and(is_it) {
+                return None;
+            }
+            let hosted = actors.remove(&exit.actor)?;
+            if let Some(own) = &hosted.arbiter {
+                own.stop();
+            }
+            Some(hosted.meter.clone())
+        });
+    }
+
+    /// The actors that have not been [forgotten](Self::forget), for who reports on them.
+    pub(crate) fn living(&self) -> Vec<Living> {
+        let actors = self.actors.lock().expect("no panic while held");
+        let living = actors.values().map(|hosted| Living {
+            accepted: hosted.gate.accepted(),
+            meter: hosted.meter.clone(),
+        });
+        living.collect()
     }
 }
 

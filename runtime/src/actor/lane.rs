@@ -31,6 +31,7 @@ use serde::{Deserialize, Deserializer, Serialize, Serializer};
 use tokio::time::Instant;
 
 use crate::ids::ActorId;
+use crate::observe::trace::Sent;
 
 /// What a caller says when it opens a lane's stream.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -94,7 +95,12 @@ struct Call {
     method: u64,
     kind: Kind,
     deadline: Option<Deadline>,
+    /// Where its sender is in a trace, if it is in one.
+    from: Option<Sent>,
     payload: Bytes,
+    /// When it came to the callee, by the observers' clock.
+    #[serde(skip)]
+    came: u64,
 }
 
 /// To the caller.

@@ -14,6 +14,9 @@ use super::host::Hosted;
 use super::mailbox::{Mailbox, Withdraw};
 use super::registry::{Accepts, RemoteActor, RemoteMessage};
 use super::stream::{CREDIT, StreamMessage};
+use crate::observe::clock;
+use crate::observe::timeline::Outgoing;
+use crate::observe::trace::Sent;
 use crate::process::Process;
 
 /// Asks; with a time limit, that counts from now.
@@ -22,6 +25,7 @@ pub(super) async fn ask<A, M>(
     hosted: &Arc<Hosted>,
     message: M,
     timeout: Option<Duration>,
+    from: Option<Sent>,
 ) -> Result<M::Result, AskError>
 where
     A: Accepts<M>,
@@ -37,12 +41,15 @@ where
     let (abort, registration) = AbortHandle::new_pair();
     let mailbox = mailbox::<A>(hosted)?.clone();
     let ticket = mailbox.ticket();
+    let came = clock::now();
     let withdraw = mailbox.withdraw(ticket, abort);
     let place = hosted.gate.enter(move |permit| {
         let terms = Terms {
             permit,
             deadline,
             abort: registration,
+            came,
+            from,
         };
         mailbox.put(ticket, job(message, to, terms));
     });
@@ -95,6 +102,8 @@ where
     let (abort, registration) = AbortHandle::new_pair();
     let mailbox = mailbox::<A>(hosted)?.clone();
     let ticket = mailbox.ticket();
+    let came = clock::now();
+    let from = Outgoing::message();
     let withdraw = mailbox.withdraw(ticket, abort);
     let (entered, room) = oneshot::channel();
     let place = hosted.gate.enter(move |permit| {
@@ -102,6 +111,8 @@ where
             permit,
             deadline: None,
             abort: registration,
+            came,
+            from,
         };
         // An actor that has just ended: as if it had ended a moment later.
         mailbox.put(ticket, job(message, NoAnswer, terms));
@@ -134,12 +145,16 @@ where
     let (abort, registration) = AbortHandle::new_pair();
     let mailbox = mailbox::<A>(hosted)?.clone();
     let ticket = mailbox.ticket();
+    let came = clock::now();
+    let from = Outgoing::message();
     let withdraw = mailbox.withdraw(ticket, abort);
     let place = hosted.gate.enter(move |permit| {
         let terms = Terms {
             permit,
             deadline: None,
             abort: registration,
+            came,
+            from,
         };
         mailbox.put(ticket, job(message, to, terms));
     });

@@ -24,6 +24,7 @@ use tokio::sync::oneshot;
 use super::registry::RemoteActor;
 use super::turns::Running;
 use super::vitals::Vitals;
+use crate::observe::meter::ActorMeter;
 
 /// A message with all that its handling needs. Dropped unused, it says so to its sender.
 pub(super) type Job<A> = Box<dyn FnOnce(&mut A, &mut Context<A>, &mut Running) + Send>;
@@ -47,8 +48,12 @@ struct Inner<A: RemoteActor> {
 
 impl<A: RemoteActor> Mailbox<A> {
     /// A mailbox and its actor's end; spawn that in the actor's context. `stop` ends the actor when its hands are empty;
-    /// `vitals` shows what they hold.
-    pub(super) fn new(stop: oneshot::Receiver<()>, vitals: Arc<Vitals>) -> (Self, Inbox<A>) {
+    /// `vitals` shows what they hold, `meter` counts what they do.
+    pub(super) fn new(
+        stop: oneshot::Receiver<()>,
+        vitals: Arc<Vitals>,
+        meter: Arc<ActorMeter>,
+    ) -> (Self, Inbox<A>) {
         let shelf = Arc::new(Shelf {
             inner: Mutex::new(Inner {
                 jobs: VecDeque::new(),
@@ -59,7 +64,7 @@ impl<A: RemoteActor> Mailbox<A> {
         });
         let inbox = Inbox {
             shelf: shelf.clone(),
-            running: Running::new(vitals),
+            running: Running::new(vitals, meter),
             stop,
             stopping: false,
         };

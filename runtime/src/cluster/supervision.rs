@@ -93,6 +93,24 @@ pub enum DeathCause {
 }
 
 impl DeathCause {
+    /// Its kind in one word, as metrics name it: `panic`, `signal` ...
+    pub fn kind(&self) -> &'static str {
+        match self {
+            DeathCause::Finished => "finished",
+            DeathCause::Panic(_) => "panic",
+            DeathCause::Stopped { .. } => "stopped",
+            DeathCause::NodeLost(_) => "node_lost",
+            DeathCause::Exited { .. } => "exited",
+            DeathCause::Signal { .. } => "signal",
+            DeathCause::OutOfMemory { .. } => "out_of_memory",
+            DeathCause::ProcessDied(_) => "process_died",
+            DeathCause::StartFailed(_) => "start_failed",
+            DeathCause::OwnerGone => "owner_gone",
+            DeathCause::Unplaceable(_) => "unplaceable",
+            DeathCause::GaveUp { .. } => "gave_up",
+        }
+    }
+
     /// Whether it ended against its will, so that `OnFailure` restarts it.
     pub fn is_failure(&self) -> bool {
         matches!(

@@ -135,6 +135,7 @@ impl Slot {
             };
         let groups = groups.map(Arc::new);
         let keeper = start_keeper(groups.clone(), &held)?;
+        crate::observe::meter::held(held.len());
         Ok(Self {
             keeper,
             held,
@@ -262,6 +263,7 @@ fn start_keeper(groups: Option<Arc<Groups>>, held: &BTreeSet<u32>) -> Result<Kee
 
 impl Drop for Slot {
     fn drop(&mut self) {
+        crate::observe::meter::let_go(self.held.len());
         let Some(groups) = &self.groups else { return };
         // Our thread waits for its next job; removing the cpuset moves it out.
         let joined =

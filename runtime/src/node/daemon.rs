@@ -6,17 +6,17 @@ use std::sync::{Arc, Mutex, MutexGuard};
 
 use tokio::sync::mpsc;
 
-use super::MachineFacts;
 use super::book::{Book, Order};
 use super::worker::{Common, WorkerEvent, Workers};
+use super::{MachineFacts, metrics};
 use crate::actor::{ActorEnv, Exit, Vitals, type_names};
 use crate::cluster::state_dir::StateDir;
 use crate::cluster::{ClusterConfig, DeathCause, Gpu, LastWords, Return, StartOrder, membership};
-use crate::control::{FromHead, PeerRole, ToHead};
+use crate::control::{FromHead, PeerRole, Request, ToHead};
 use crate::error::{Error, Result};
 use crate::ids::ActorId;
 use crate::isolate::{HoldOptions, Slot};
-use crate::observe::LogStore;
+use crate::observe::{LogStore, meter, timeline};
 use crate::process::{Line, Process};
 use crate::wire::Identity;
 
@@ -37,7 +37,7 @@ pub(crate) async fn run(config: ClusterConfig, name: &str, head: SocketAddr) -> 
     })?;
     let shared = config.shared_cores(node, &facts);
     // Before any thread of the wire or of an actor starts: all of them inherit it.
-    stay_on(&shared)?;
+    super::affinity::stay_on(&shared)?;
     let swept = crate::isolate::sweep_stale().map_err(|e| Error::Refused(e.to_string()))?;
     tracing::debug!(?swept, "looked for what dead processes had left");
     let state = StateDir::of(&config);
@@ -70,6 +70,12 @@ pub(crate) async fn run(config: ClusterConfig, name: &str, head: SocketAddr) -> 
     let mut orders = process.join(line).await?;
     tracing::info!(node = name, address = %process.address, "joined");
 
+    timeline::record_if(config.timeline);
+    let metrics = match node.metrics {
+        Some(at) => Some(metrics::serve(at, name, &process).await),
+        None => None,
+    };
+
     use tokio::signal::unix::{SignalKind, signal};
     let mut terminate = signal(SignalKind::terminate()).map_err(Error::Thread)?;
     // Ctrl-C in a terminal reaches every process of the group: the driver's, not ours to act on.
@@ -91,6 +97,8 @@ pub(crate) async fn run(config: ClusterConfig, name: &str, head: SocketAddr) -> 
         gpus,
         facts,
         slots: HashMap::new(),
+        types: HashMap::new(),
+        metrics,
         book,
         workers,
         logs: LogStore::new(logs.clone()).map_err(|source| Error::Io {
@@ -99,6 +107,7 @@ pub(crate) async fn run(config: ClusterConfig, name: &str, head: SocketAddr) -> 
             advice: "the cluster's state folder must be writable",
         })?,
     };
+    daemon.tell_metrics();
     let mut ended = Ok(());
     loop {
         // Channels and a signal: nothing is lost by a branch that is not taken.
@@ -115,8 +124,12 @@ pub(crate) async fn run(config: ClusterConfig, name: &str, head: SocketAddr) -> 
                 Some(FromHead::Heard { actor, incarnation }) => {
                     daemon.book().heard(actor, incarnation);
                 }
-                Some(FromHead::Welcome { again: true, .. }) => daemon.tell_ends().await,
+                Some(FromHead::Welcome { again: true, .. }) => {
+                    daemon.tell_ends().await;
+                    daemon.tell_metrics();
+                }
                 Some(FromHead::Welcome { again: false, .. }) => {
+                    daemon.tell_metrics();
                     if let Err(e) = daemon.fence(&mut exits, &mut ends).await {
                         ended = Err(e);
                         break;
@@ -151,6 +164,10 @@ struct Daemon {
     gpus: Vec<Gpu>,
     facts: MachineFacts,
     slots: HashMap<(ActorId, u32), Arc<Slot>>,
+    /// The types of those that live here.
+    types: HashMap<(ActorId, u32), String>,
+    /// Where it serves metrics, if it should.
+    metrics: Option<std::result::Result<SocketAddr, String>>,
     book: Arc<Mutex<Book>>,
     workers: Workers,
     logs: LogStore,
@@ -217,6 +234,17 @@ impl Daemon {
         self.say(word).await;
     }
 
+    /// Tells a head that may not know it where the metrics are.
+    fn tell_metrics(&self) {
+        if let Some(served) = self.metrics.clone() {
+            let process = self.process.clone();
+            actix_rt::spawn(async move {
+                // Without a head there is nobody who wants to know.
+                let _ = process.head.request(Request::Metrics(served)).await;
+            });
+        }
+    }
+
     /// This node has joined again: what it said meanwhile may not have been heard.
     async fn tell_ends(&self) {
         let unheard = self.book().unheard();
@@ -244,6 +272,7 @@ impl Daemon {
         tracing::warn!("this node was given up while it was cut off: all that it runs ends");
         let left = self.end_all(exits, ends, true).await;
         self.slots.clear();
+        self.types.clear();
         self.book().clear();
         if left > 0 {
             return Err(Error::Refused(format!(
@@ -267,6 +296,7 @@ impl Daemon {
                 address,
             } => {
                 self.workers.started(actor, incarnation, address);
+                self.process.below.begins(address);
                 self.book().began(actor, incarnation);
                 ToHead::Started {
                     actor,
@@ -279,7 +309,13 @@ impl Daemon {
                 incarnation,
                 cause,
                 handling,
+                report,
             } => {
+                if let Some(address) = self.workers.get(actor, incarnation).flatten() {
+                    self.process
+                        .below
+                        .ends(address, report.map(|report| *report));
+                }
                 self.workers.forget(actor, incarnation);
                 self.over(actor, incarnation, cause, handling)
             }
@@ -296,6 +332,10 @@ impl Daemon {
         handling: Vec<String>,
     ) -> ToHead {
         self.slots.remove(&(actor, incarnation));
+        if let Some(actor_type) = self.types.remove(&(actor, incarnation)) {
+            meter::died(&actor_type, cause.kind());
+            timeline::mark(Some((actor, incarnation)), format!("died: {cause}"));
+        }
         let words = LastWords {
             node: Some(self.name.clone()),
             handling,
@@ -344,6 +384,12 @@ impl Daemon {
             gpus = ?order.gpus,
             "starting an actor"
         );
+        meter::started(&order.actor_type, order.incarnation);
+        let life = (order.actor, order.incarnation);
+        self.types.insert(life, order.actor_type.clone());
+        let name = order.name.as_deref().unwrap_or(&order.actor_type);
+        let again = if life.1 > 1 { "born again" } else { "born" };
+        timeline::mark(Some(life), format!("{again}: {name}"));
         let log = self.logs.begin(order.actor, order.incarnation);
         if order.process {
             self.workers.start(order, slot, log)?;
@@ -432,17 +478,3 @@ enum Born {
 
 // Less than the launcher waits for the process.
 const END_WITHIN: std::time::Duration = std::time::Duration::from_secs(4);
-
-fn stay_on(cores: &[u32]) -> Result<()> {
-    use nix::sched::{CpuSet, sched_setaffinity};
-    let mut set = CpuSet::new();
-    for core in cores {
-        set.set(*core as usize)
-            .map_err(|e| Error::Refused(format!("core {core}: {e}")))?;
-    }
-    sched_setaffinity(nix::unistd::Pid::from_raw(0), &set).map_err(|e| {
-        Error::Refused(format!(
-            "cannot stay on cores {cores:?}: {e}; may this process use them (`taskset -p $$`)?"
-        ))
-    })
-}

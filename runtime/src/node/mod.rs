@@ -1,8 +1,10 @@
 //! One machine of the cluster: what it has, and what runs on it.
 
+mod affinity;
 mod book;
 mod daemon;
 pub mod gpus;
+mod metrics;
 pub mod resources;
 mod worker;
 

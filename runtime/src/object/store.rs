@@ -72,6 +72,13 @@ impl Store {
         (id, pin)
     }
 
+    /// How many objects there are, and their bytes.
+    pub(crate) fn size(&self) -> (u64, u64) {
+        let objects = self.objects.lock().expect("no panic while held");
+        let bytes = objects.values().map(|bytes| bytes.len() as u64).sum();
+        (objects.len() as u64, bytes)
+    }
+
     pub(crate) fn get(&self, id: ObjectId) -> Option<Bytes> {
         if id.process != self.process {
             return None;

@@ -1,11 +1,20 @@
-//! What an operator sees: the cluster's state, and logs.
+//! What an operator sees: the cluster's state, logs, and what its processes count.
 
+pub(crate) mod clock;
 mod logs;
+pub(crate) mod meter;
+pub(crate) mod metrics;
+pub(crate) mod query;
 mod status;
+pub(crate) mod timeline;
+pub(crate) mod trace;
 mod why;
 
 pub use logs::{ActorLines, LogLine};
-pub use status::{ActorStatus, GroupStatus, NodeStatus, Status};
+pub use meter::{ActorReport, AskReport, Report, Times, TypeReport};
+pub use status::{ActorStatus, GroupStatus, NodeStatus, ProcessStatus, Status};
+pub use timeline::{AskSpan, HandlerSpan, Mark, Recorded, RecordedProcess, Timeline};
+pub use trace::{TraceContext, TraceContextError, current_trace};
 pub use why::{NodeWhy, Why};
 
 pub(crate) use logs::{

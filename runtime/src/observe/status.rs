@@ -2,6 +2,7 @@
 
 use std::collections::HashMap;
 use std::fmt;
+use std::net::SocketAddr;
 use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
@@ -22,6 +23,23 @@ pub struct Status {
     pub groups: Vec<GroupStatus>,
     /// Its actors that are not dead, and the last dead ones.
     pub actors: Vec<ActorStatus>,
+    /// Where metrics are served, by the head and by nodes, or why they are not where they should be.
+    pub metrics: Vec<(String, String)>,
+    /// Its drivers and worker processes.
+    pub processes: Vec<ProcessStatus>,
+}
+
+/// A process that is neither the head's nor a node's.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct ProcessStatus {
+    /// `driver`, or `worker`.
+    pub kind: String,
+    /// The driver's name; the id of the worker's actor.
+    pub name: String,
+    /// The worker's node.
+    pub node: Option<String>,
+    /// Where it listens.
+    pub address: SocketAddr,
 }
 
 /// A node at one moment.
@@ -170,6 +188,8 @@ impl Status {
             nodes,
             groups: groups.collect(),
             actors: actors.collect(),
+            metrics: Vec::new(),
+            processes: Vec::new(),
         }
     }
 }
@@ -211,6 +231,14 @@ impl fmt::Display for Status {
             "address",
         ];
         table(f, &head, rows.collect())?;
+        if !self.metrics.is_empty() {
+            writeln!(f)?;
+            let rows = self
+                .metrics
+                .iter()
+                .map(|(who, at)| vec![who.clone(), at.clone()]);
+            table(f, &["metrics of", "at"], rows.collect())?;
+        }
         if !self.groups.is_empty() {
             writeln!(f)?;
             let rows = self.groups.iter().map(|group| {

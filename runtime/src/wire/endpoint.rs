@@ -6,6 +6,7 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use super::identity::SERVER_NAME;
+use super::socket::Counted;
 use super::{CodecError, FrameReader, FrameWriter, Identity, IdentityError, Opening};
 
 // A dead peer is noticed by silence (a killed process says nothing): well within the 5 s promised.
@@ -121,7 +122,7 @@ impl Endpoint {
         let mut client = quinn::ClientConfig::new(Arc::new(client));
         client.transport_config(transport);
 
-        let inner = quinn::Endpoint::server(server, addr).map_err(|e| WireError::Bind {
+        let inner = open(server, addr).map_err(|e| WireError::Bind {
             addr,
             why: e.to_string(),
         })?;
@@ -202,6 +203,18 @@ impl Endpoint {
         self.inner.close(0u32.into(), why.as_bytes());
         let _ = tokio::time::timeout(Duration::from_millis(300), self.inner.wait_idle()).await;
     }
+}
+
+fn open(server: quinn::ServerConfig, addr: SocketAddr) -> std::io::Result<quinn::Endpoint> {
+    let socket = std::net::UdpSocket::bind(addr)?;
+    let runtime: Arc<dyn quinn::Runtime> = Arc::new(quinn::TokioRuntime);
+    let socket = Counted(runtime.wrap_udp_socket(socket)?);
+    quinn::Endpoint::new_with_abstract_socket(
+        quinn::EndpointConfig::default(),
+        Some(server),
+        Arc::new(socket),
+        runtime,
+    )
 }
 
 /// A peer that has not proved yet who it is.

@@ -8,6 +8,7 @@ mod endpoint;
 mod frame;
 mod identity;
 pub mod session;
+mod socket;
 
 pub use codec::{CodecError, decode, encode};
 pub use endpoint::{Accepted, Connection, Endpoint, Handshake, Incoming, WireError};
@@ -27,6 +28,8 @@ pub enum Opening {
     Lane(crate::actor::LaneOpening),
     /// Asks for the bytes of one object.
     Object(ObjectId),
+    /// Asks what the process has seen of itself; questions and answers follow, in turn.
+    Observe,
 }
 
 /// How a process introduces itself. The layout of this struct, and that [`Opening::Control`] is the first variant, must
@@ -42,4 +45,4 @@ pub struct Hello {
 }
 
 /// The version of the frames. It changes when an old peer would misread a new one.
-pub const PROTOCOL: u32 = 2;
+pub const PROTOCOL: u32 = 3;

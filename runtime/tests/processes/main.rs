@@ -12,6 +12,7 @@ mod link;
 mod lives;
 mod messages;
 mod network;
+mod observe;
 mod partition;
 mod placement;
 mod tester;
@@ -31,6 +32,7 @@ fn all() -> impl Iterator<Item = &'static (&'static str, fn())> {
         lives::ALL,
         messages::CASES,
         network::CASES,
+        observe::ALL,
         placement::ALL,
         head_death::ALL,
         light::ALL,

@@ -16,6 +16,7 @@ use crate::actor::host::Hosted;
 use crate::actor::mailbox::Withdraw;
 use crate::actor::registry;
 use crate::actor::stream::CREDIT;
+use crate::observe::clock;
 use crate::process::Process;
 use crate::wire::session::{Arrival, Limits, Session, SessionError};
 use crate::wire::{FrameReader, FrameWriter, MAX_FRAME, WireError};
@@ -240,7 +241,10 @@ impl Lane {
             Arrival::Stale => return Ok(false),
         }
         let (call, cancelled) = match item {
-            Up::Call(call) => (Some(call), None),
+            Up::Call(call) => {
+                let came = clock::now();
+                (Some(Call { came, ..call }), None)
+            }
             Up::Void => (None, None),
             Up::Credit { id, more } => {
                 let call = state.calls.get(&id);
@@ -334,6 +338,8 @@ impl Lane {
             permit,
             deadline: call.deadline.map(|d| d.0),
             abort: registration,
+            came: call.came,
+            from: call.from,
         };
         let streams = call.kind == Kind::Stream;
         let credit = streams.then(|| Arc::new(Semaphore::new(CREDIT as usize)));

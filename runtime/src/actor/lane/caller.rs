@@ -14,6 +14,7 @@ use crate::actor::error::{AskError, Fate};
 use crate::actor::lane::OVERHEAD;
 use crate::actor::stream::CREDIT;
 use crate::ids::ActorId;
+use crate::observe::trace::Sent;
 use crate::process::Process;
 use crate::wire::{MAX_FRAME, WireError};
 
@@ -55,6 +56,8 @@ pub(in crate::actor) struct Message {
     pub timeout: Option<Duration>,
     /// How often it may be sent again.
     pub retries: u32,
+    /// Where its sender is in a trace, if it is in one.
+    pub from: Option<Sent>,
 }
 
 pub(super) type Answer = Result<Bytes, AskError>;
@@ -69,6 +72,7 @@ struct Outgoing {
     deadline: Option<Instant>,
     /// The time that was given until then.
     after: Duration,
+    from: Option<Sent>,
     retries: u32,
     /// What became of it in earlier attempts, at worst.
     fate: Fate,
@@ -238,6 +242,7 @@ fn outgoing(message: Message, kind: Kind, reply: Reply) -> Outgoing {
         payload: message.payload,
         deadline: message.timeout.map(|after| Instant::now() + after),
         after: message.timeout.unwrap_or_default(),
+        from: message.from,
         retries: message.retries,
         fate: Fate::NotSent,
         reply,

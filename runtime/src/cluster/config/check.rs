@@ -1,5 +1,7 @@
 //! What nodes may not have in common, and what this machine must have.
 
+use std::net::SocketAddr;
+
 use super::{ClusterConfig, ConfigError, ConfigErrorKind, Host, NodeConfig, Position};
 use crate::node::MachineFacts;
 
@@ -18,6 +20,7 @@ impl ClusterConfig {
                 ));
             }
         }
+        self.check_metrics()?;
         for node in &self.nodes {
             for (gpu, &at) in node.gpus.iter().flatten().copied().zip(&node.places.gpus) {
                 let has = |n: &&NodeConfig| n.gpus.as_ref().is_some_and(|all| all.contains(&gpu));
@@ -62,6 +65,30 @@ impl ClusterConfig {
                     ));
                 }
             }
+        }
+        Ok(())
+    }
+
+    /// No two processes of one host serve metrics at one port. The head is on this machine.
+    fn check_metrics(&self) -> Result<(), ConfigError> {
+        let port = |at: Option<SocketAddr>| at.map(|at| at.port()).filter(|port| *port != 0);
+        let head = port(self.metrics).map(|port| ("the head".to_owned(), port, &Host::Local));
+        let mut taken: Vec<_> = head.into_iter().collect();
+        for node in &self.nodes {
+            let Some(port) = port(node.metrics) else {
+                continue;
+            };
+            let one = format!("node `{}`", node.name);
+            let same =
+                |(_, other, host): &&(String, u16, &Host)| *other == port && **host == node.host;
+            if let Some((other, ..)) = taken.iter().find(same) {
+                let other = other.clone();
+                return Err(self.error(
+                    node.places.metrics,
+                    ConfigErrorKind::MetricsTwice { one, other, port },
+                ));
+            }
+            taken.push((one, port, &node.host));
         }
         Ok(())
     }

@@ -1,6 +1,7 @@
 //! What can be wrong with `cluster.toml`, said with file, line, column and what to do.
 
 use std::fmt;
+use std::net::SocketAddr;
 use std::path::PathBuf;
 
 use serde::{Deserialize, Serialize};
@@ -172,6 +173,22 @@ pub enum ConfigErrorKind {
     /// A pool whose bounds contradict each other.
     #[error("pool `{pool}` has max = {max}, less than min = {min}; raise `max` or lower `min`")]
     PoolBounds { pool: String, min: u32, max: u32 },
+    /// Metrics for everybody, and nobody has said so.
+    #[error(
+        "metrics at {at} can be read by other machines, without a password; use 127.0.0.1, or set \
+             `expose = true` in [observe] if that is meant"
+    )]
+    MetricsExposed { at: SocketAddr },
+    /// Two endpoints at one port.
+    #[error(
+        "{one} and {other} of the same host cannot both serve metrics on port {port}; give each a `metrics` of its \
+             own, or use port 0: any that is free (`corehold status` shows which)"
+    )]
+    MetricsTwice {
+        one: String,
+        other: String,
+        port: u16,
+    },
     /// A launcher that is not there.
     #[error(
         "node `{node}` is on {host}, and `corehold up` can only start local nodes so far; \

@@ -34,6 +34,10 @@ pub struct ClusterConfig {
     pub state: PathBuf,
     /// How long nodes and drivers go on without a head before they end (`head_lease_s`, 60 s unless given).
     pub head_lease: Duration,
+    /// Where the head serves metrics (TCP, HTTP); `None`: nowhere.
+    pub metrics: Option<SocketAddr>,
+    /// Whether every process records its handlers and asks all the time, for `corehold timeline`.
+    pub timeline: bool,
     /// The nodes, in the file's order; at least one, names unique.
     pub nodes: Vec<NodeConfig>,
     /// The pools by name.
@@ -64,6 +68,8 @@ pub struct NodeConfig {
     pub resources: BTreeMap<String, Milli>,
     /// Where it listens (UDP); port 0: any that is free.
     pub listen: SocketAddr,
+    /// Where it serves metrics (TCP, HTTP); port 0: any that is free; `None`: nowhere.
+    pub metrics: Option<SocketAddr>,
     places: Places,
 }
 
@@ -73,6 +79,7 @@ struct Places {
     name: Position,
     host: Position,
     memory: Position,
+    metrics: Position,
     cores: Vec<Position>,
     held: Vec<Position>,
     gpus: Vec<Position>,

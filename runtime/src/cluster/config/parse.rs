@@ -13,11 +13,12 @@ use super::{ClusterConfig, Host, NodeConfig, Places, PoolConfig, Position};
 
 type Result<T> = std::result::Result<T, ConfigError>;
 
-const TOP: &[&str] = &["cluster", "node", "pool"];
+const TOP: &[&str] = &["cluster", "node", "observe", "pool"];
 // How long nodes go on without a head: enough for a person to type `corehold up`.
 const DEFAULT_LEASE: Duration = Duration::from_secs(60);
 
-const CLUSTER: &[&str] = &["name", "listen", "state", "head_lease_s"];
+const CLUSTER: &[&str] = &["name", "listen", "state", "head_lease_s", "metrics"];
+const OBSERVE: &[&str] = &["metrics", "expose", "timeline"];
 const NODE: &[&str] = &[
     "name",
     "host",
@@ -29,6 +30,7 @@ const NODE: &[&str] = &[
     "gpus",
     "resources",
     "listen",
+    "metrics",
 ];
 const POOL: &[&str] = &["min", "max", "target_queue", "idle_s"];
 
@@ -51,9 +53,14 @@ pub(super) fn parse(text: &str, origin: &Path) -> Result<ClusterConfig> {
         listen: SocketAddr::from(([127, 0, 0, 1], 7420)),
         state: folder.join(".corehold"),
         head_lease: DEFAULT_LEASE,
+        metrics: None,
+        timeline: false,
         nodes: Vec::new(),
         pools: BTreeMap::new(),
     };
+    let observe = Observe::read(&top)?;
+    config.metrics = observe.at;
+    config.timeline = observe.timeline;
     if let Some(value) = top.get("cluster") {
         let cluster = value.table("[cluster]".to_owned(), CLUSTER)?;
         if let Some(name) = cluster.get("name") {
@@ -68,10 +75,13 @@ pub(super) fn parse(text: &str, origin: &Path) -> Result<ClusterConfig> {
         if let Some(lease) = cluster.get("head_lease_s") {
             config.head_lease = Duration::from_secs_f64(lease.number(1_000_000_000)?);
         }
+        if let Some(value) = cluster.get("metrics") {
+            config.metrics = observe.own(&value)?;
+        }
     }
     if let Some(nodes) = top.get("node") {
         for value in nodes.list("a list of tables; write [[node]], not [node]")? {
-            config.nodes.push(node(&value)?);
+            config.nodes.push(node(&value, &observe)?);
         }
     }
     if let Some(pools) = top.get("pool") {
@@ -83,7 +93,55 @@ pub(super) fn parse(text: &str, origin: &Path) -> Result<ClusterConfig> {
     Ok(config)
 }
 
-fn node(value: &Value<'_>) -> Result<NodeConfig> {
+/// What `[observe]` says.
+struct Observe {
+    /// Where metrics are, of who does not say.
+    at: Option<SocketAddr>,
+    /// Whether other machines may read them.
+    expose: bool,
+    timeline: bool,
+    place: Position,
+}
+
+impl Observe {
+    fn read(top: &Table<'_>) -> Result<Self> {
+        let mut found = Self {
+            at: None,
+            expose: false,
+            timeline: false,
+            place: Position { line: 1, column: 1 },
+        };
+        let Some(value) = top.get("observe") else {
+            return Ok(found);
+        };
+        let observe = value.table("[observe]".to_owned(), OBSERVE)?;
+        if let Some(expose) = observe.get("expose") {
+            found.expose = expose.flag()?;
+        }
+        if let Some(timeline) = observe.get("timeline") {
+            found.timeline = timeline.flag()?;
+        }
+        if let Some(value) = observe.get("metrics") {
+            found.place = value.at;
+            found.at = found.own(&value)?;
+        }
+        Ok(found)
+    }
+
+    /// What one process says of its own.
+    fn own(&self, value: &Value<'_>) -> Result<Option<SocketAddr>> {
+        if value.text()? == "off" {
+            return Ok(None);
+        }
+        let at = address(value)?;
+        if !at.ip().is_loopback() && !self.expose {
+            return Err(value.error(ConfigErrorKind::MetricsExposed { at }));
+        }
+        Ok(Some(at))
+    }
+}
+
+fn node(value: &Value<'_>, observe: &Observe) -> Result<NodeConfig> {
     let table = value.table("[[node]]".to_owned(), NODE)?;
     let name = table.require("name", "name = \"bench\"")?;
     let mut places = Places {
@@ -117,6 +175,14 @@ fn node(value: &Value<'_>) -> Result<NodeConfig> {
         .get("gpus")
         .map(|value| number_list(&value, MOST_GPUS, &mut places.gpus))
         .transpose()?;
+    places.metrics = observe.place;
+    let metrics = match table.get("metrics") {
+        None => observe.at,
+        Some(value) => {
+            places.metrics = value.at;
+            observe.own(&value)?
+        }
+    };
     let any_port = match host {
         Host::Local => SocketAddr::from(([127, 0, 0, 1], 0)),
         Host::Ssh(_) => SocketAddr::from(([0, 0, 0, 0], 0)),
@@ -154,6 +220,7 @@ fn node(value: &Value<'_>) -> Result<NodeConfig> {
             .map(|value| address(&value))
             .transpose()?
             .unwrap_or(any_port),
+        metrics,
         places,
     })
 }

@@ -6,6 +6,7 @@ use crate::build_id::build_id;
 use crate::cluster::{DriverEvent, MemberAction, Return};
 use crate::control::{FromHead, PeerRole};
 use crate::ids::NodeId;
+use crate::observe::timeline;
 use crate::process::Knock;
 use crate::wire::{PROTOCOL, decode};
 
@@ -43,11 +44,14 @@ impl Head<'_> {
                 return;
             }
         };
+        let from = knock.from;
         let started = Peer::start(peer, role.clone(), knock, self.inbox.clone());
         self.peers.insert(peer, started);
         match role {
             PeerRole::Node(back) => self.node_joins(peer, back),
-            PeerRole::Driver { id, .. } => {
+            PeerRole::Driver { id, name } => {
+                timeline::mark(None, format!("driver {name} joined"));
+                self.process.below.begins(from);
                 self.handle(HeadEvent::Driver(DriverEvent::Joined(id)));
                 self.welcome(peer, None, true);
             }
@@ -83,6 +87,7 @@ impl Head<'_> {
             p.node = Some(node);
         }
         tracing::info!(%name, %node, %address, again, "a node joined");
+        timeline::mark(None, format!("node {name} joined"));
         let changes = self.state.take_changes(self.now());
         if !changes.is_empty()
             && let Err(why) = self.writer.write(changes)

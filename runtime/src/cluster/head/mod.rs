@@ -8,6 +8,8 @@
 
 pub(crate) mod guard;
 mod joins;
+mod losses;
+mod observers;
 mod peers;
 mod requests;
 mod writer;
@@ -19,6 +21,7 @@ use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use tokio::sync::mpsc;
 
+use self::observers::Observers;
 use self::peers::{Peer, PeerId};
 use self::requests::{Ending, Waiter};
 use self::writer::Writer;
@@ -32,6 +35,7 @@ use crate::build_id::build_id;
 use crate::control::{FromHead, Location, PeerRole, Response, ToHead};
 use crate::error::{Error, Result};
 use crate::ids::{ActorId, GroupId, NodeId};
+use crate::observe::timeline;
 use crate::process::{Knock, Process};
 use crate::wire::Identity;
 
@@ -98,6 +102,7 @@ pub(crate) async fn run(
     let (launcher, children) = Launcher::start(&config, &state_dir, process.address)?;
     let (inbox, events) = mpsc::channel(INBOX);
     let (writer, written) = Writer::start(store)?;
+    let observers = Observers::start(config.metrics, &process).await;
     let head = Head {
         state,
         name: config.name.clone(),
@@ -118,6 +123,7 @@ pub(crate) async fn run(
         ready: Some(Box::new(ready)),
         ending: None,
         writer,
+        observers,
         held: VecDeque::new(),
     };
     let ended = head.run(knocking, events, children, written).await;
@@ -161,6 +167,7 @@ struct Head<'a> {
     ready: Option<Ready<'a>>,
     ending: Option<String>,
     writer: Writer,
+    observers: Observers,
     /// Words that wait until what they rest on is written down, by the number of the write.
     held: VecDeque<(u64, PeerId, FromHead)>,
 }
@@ -354,11 +361,13 @@ impl Head<'_> {
                 }
             }
             PeerRole::Driver { id, name } => {
+                self.process.below.ends(peer.from, None);
                 let id = *id;
                 let again = |peer: &Peer| matches!(peer.role, PeerRole::Driver { id: other, .. } if other == id);
                 // Else it has connected again before the end of this connection was noticed.
                 if !self.peers.values().any(again) {
                     tracing::info!(%name, "a driver is gone");
+                    timeline::mark(None, format!("driver {name} is gone"));
                     self.handle(HeadEvent::Driver(DriverEvent::Disconnected(id)));
                 }
             }
@@ -403,9 +412,11 @@ impl Head<'_> {
             match action {
                 HeadAction::Node(MemberAction::Lost { node, name, why }) => {
                     tracing::warn!(%name, %why, "lost a node");
+                    timeline::mark(None, format!("lost node {name}: {why}"));
                     self.node_gone(node, name, why);
                 }
                 HeadAction::Node(MemberAction::Left { node, name }) => {
+                    timeline::mark(None, format!("node {name} left"));
                     self.node_gone(node, name, "it left".to_owned());
                 }
                 HeadAction::Node(_) => {}
@@ -440,42 +451,12 @@ impl Head<'_> {
         }
     }
 
-    fn node_gone(&mut self, node: NodeId, name: String, why: String) {
-        let Some((peer, address)) = self.nodes.remove(&node) else {
-            return;
-        };
-        for actor in self.workers.remove(&node).unwrap_or_default() {
-            for peer in self.peers.keys().copied().collect::<Vec<_>>() {
-                let why = format!("its node {name} is lost: {why}");
-                let address = actor.1;
-                self.tell(peer, FromHead::WorkerGone { address, why });
-            }
-        }
-        // Dropping the peer ends its stream; a process that is cut off but lives notices and ends.
-        self.peers.remove(&peer);
-        for peer in self.peers.keys().copied().collect::<Vec<_>>() {
-            let (name, why) = (name.clone(), why.clone());
-            self.tell(peer, FromHead::NodeLost { address, name, why });
-        }
-    }
-
     fn at(&self, node: NodeId, incarnation: u32, worker: Option<SocketAddr>) -> Option<Response> {
         let (_, address) = self.nodes.get(&node)?;
         Some(Response::At(Location {
             address: worker.unwrap_or(*address),
             incarnation,
         }))
-    }
-
-    /// Tells everybody that a worker process is gone, who else would wait for it to be silent for long enough.
-    fn worker_gone(&mut self, node: NodeId, actor: ActorId, why: &str) {
-        let Some(address) = self.workers.get_mut(&node).and_then(|w| w.remove(&actor)) else {
-            return;
-        };
-        for peer in self.peers.keys().copied().collect::<Vec<_>>() {
-            let why = why.to_owned();
-            self.tell(peer, FromHead::WorkerGone { address, why });
-        }
     }
 
     /// Says `word` when all that was decided so far is written down.

@@ -1,5 +1,6 @@
 //! The processes that have the head's ear: a task that reads and one that writes for each.
 
+use std::net::SocketAddr;
 use std::time::Duration;
 
 use tokio::sync::mpsc;
@@ -20,6 +21,8 @@ const TAKES_WITHIN: Duration = Duration::from_secs(2);
 pub(super) struct Peer {
     pub role: PeerRole,
     pub node: Option<NodeId>,
+    /// Where it listens, too.
+    pub from: SocketAddr,
     id: PeerId,
     orders: mpsc::Sender<FromHead>,
     inbox: mpsc::Sender<Inbox>,
@@ -86,6 +89,7 @@ impl Peer {
         Self {
             role,
             node: None,
+            from,
             id,
             orders,
             inbox: told,

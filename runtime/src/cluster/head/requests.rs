@@ -7,7 +7,7 @@ use super::{Head, HeadEvent};
 use crate::cluster::{ActorEvent, ActorState, DriverEvent, GroupState, Owner};
 use crate::control::{FromHead, PeerRole, Request, Response};
 use crate::ids::{ActorId, GroupId};
-use crate::observe::{Status, Why};
+use crate::observe::Why;
 
 // What the head keeps of one actor's state, in bytes.
 const MAX_SAVED: usize = 1 << 20;
@@ -84,9 +84,11 @@ impl Head<'_> {
                 }
                 Ok(Response::Done)
             }
-            Request::Leave => {
-                if let Some(PeerRole::Driver { id, .. }) = self.peers.get(&peer).map(|p| &p.role) {
-                    let id = *id;
+            Request::Leave { report } => {
+                if let Some(peer) = self.peers.get(&peer)
+                    && let PeerRole::Driver { id, .. } = peer.role
+                {
+                    self.process.below.ends(peer.from, Some(*report));
                     self.handle(HeadEvent::Driver(DriverEvent::Left(id)));
                 }
                 Ok(Response::Done)
@@ -115,14 +117,16 @@ impl Head<'_> {
                 }
                 Ok(Response::Done)
             }
+            Request::Metrics(served) => {
+                if let Some(node) = self.peers.get(&peer).and_then(|p| p.node) {
+                    self.observers.node_serves(node, served);
+                }
+                Ok(Response::Done)
+            }
             Request::Why { which } => {
                 Why::of(&self.state, &which, self.now()).map(|why| Response::Why(Box::new(why)))
             }
-            Request::Status => Ok(Response::Status(Box::new(Status::of(
-                &self.name,
-                &self.state,
-                self.now(),
-            )))),
+            Request::Status => Ok(Response::Status(Box::new(self.status()))),
         };
         self.tell(peer, FromHead::Response { number, response });
     }

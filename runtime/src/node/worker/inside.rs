@@ -13,6 +13,7 @@ use crate::cluster::ClusterConfig;
 use crate::cluster::state_dir::StateDir;
 use crate::control::PeerRole;
 use crate::error::{Error, Result};
+use crate::observe::timeline;
 use crate::process::{Line, Process};
 use crate::wire::Identity;
 
@@ -41,6 +42,7 @@ pub(crate) async fn run(config: ClusterConfig, vitals: RawFd) -> Result<()> {
     } = *commission;
     let (actor, incarnation) = (order.actor, order.incarnation);
     let started = async {
+        timeline::record_if(config.timeline);
         let identity = Identity::load(&StateDir::of(&config).keys())?;
         let (process, exits) = Process::start(&identity, listen, None)?;
         let role = PeerRole::Worker {
@@ -86,6 +88,7 @@ pub(crate) async fn run(config: ClusterConfig, vitals: RawFd) -> Result<()> {
                 let exited = FromWorker::Exited {
                     panic: exit.panic,
                     in_hand: exit.in_hand.into_iter().map(str::to_owned).collect(),
+                    report: Box::new(process.report(false)),
                 };
                 link::send(&mut say, &exited).await.map_err(lost)?;
                 break;

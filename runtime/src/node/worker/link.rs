@@ -7,6 +7,7 @@ use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::unix::{OwnedReadHalf, OwnedWriteHalf};
 
 use crate::cluster::StartOrder;
+use crate::observe::Report;
 use crate::wire::{MAX_FRAME, decode, encode};
 
 /// To a worker.
@@ -46,6 +47,8 @@ pub(super) enum FromWorker {
     Exited {
         panic: Option<String>,
         in_hand: Vec<String>,
+        /// What the process has counted.
+        report: Box<Report>,
     },
 }
 

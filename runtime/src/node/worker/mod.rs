@@ -27,7 +27,7 @@ use crate::actor::message_name;
 use crate::cluster::{DeathCause, StartOrder};
 use crate::ids::ActorId;
 use crate::isolate::Slot;
-use crate::observe::ActorLog;
+use crate::observe::{ActorLog, Report};
 
 pub(crate) use inside::run as run_inside;
 
@@ -50,6 +50,8 @@ pub(super) enum WorkerEvent {
         incarnation: u32,
         cause: DeathCause,
         handling: Vec<String>,
+        /// What it has counted, if it could say so.
+        report: Option<Box<Report>>,
     },
 }
 
@@ -165,6 +167,9 @@ impl Workers {
     }
 }
 
+/// Why a worker's actor ended, what it was handling, and what the process has counted.
+type LastWord = (DeathCause, Vec<String>, Option<Box<Report>>);
+
 /// What the task that looks after one worker knows.
 struct Watched {
     actor: ActorId,
@@ -214,24 +219,25 @@ impl Watched {
         output.finish().await;
         // Its cores are free again.
         drop(slot);
-        let (cause, handling) = told.unwrap_or_else(|| {
+        let (cause, handling, report) = told.unwrap_or_else(|| {
             let in_hand = vitals.in_hand().into_iter();
             let in_hand = in_hand.filter_map(|m| message_name(&actor_type, m));
             let cause = process::cause(status, killed.then_some(bytes));
-            (cause, in_hand.map(str::to_owned).collect())
+            (cause, in_hand.map(str::to_owned).collect(), None)
         });
         let ended = WorkerEvent::Ended {
             actor: self.actor,
             incarnation: self.incarnation,
             cause,
             handling,
+            report,
         };
         // An error means that the node has ended first.
         let _ = self.events.send(ended).await;
     }
 
-    /// What the worker says, until its end; the cause of that, if it tells one.
-    async fn listen(&self, mut link: OwnedReadHalf) -> Option<(DeathCause, Vec<String>)> {
+    /// What the worker says, until its end; that of its end, if it says anything.
+    async fn listen(&self, mut link: OwnedReadHalf) -> Option<LastWord> {
         loop {
             match link::recv(&mut link).await {
                 Ok(FromWorker::Started(address)) => {
@@ -243,12 +249,16 @@ impl Watched {
                     let _ = self.events.send(started).await;
                 }
                 Ok(FromWorker::Failed(why)) => {
-                    return Some((DeathCause::StartFailed(why), Vec::new()));
+                    return Some((DeathCause::StartFailed(why), Vec::new(), None));
                 }
-                Ok(FromWorker::Exited { panic, in_hand }) => {
+                Ok(FromWorker::Exited {
+                    panic,
+                    in_hand,
+                    report,
+                }) => {
                     let _ = self.words.try_send(ToWorker::End);
                     let cause = panic.map_or(DeathCause::Finished, DeathCause::Panic);
-                    return Some((cause, in_hand));
+                    return Some((cause, in_hand, Some(report)));
                 }
                 Err(_) => return None,
             }

@@ -1,6 +1,6 @@
 //! Lives and deaths: worker processes, death records, supervision.
 
-mod actors;
+pub mod actors;
 mod logs;
 mod supervision;
 mod turns;

@@ -144,7 +144,9 @@ impl State {
             method: outgoing.method,
             kind: outgoing.kind,
             deadline: outgoing.deadline.map(Deadline),
+            from: outgoing.from,
             payload: outgoing.payload.clone(),
+            came: 0,
         };
         let bytes = call.payload.len() + OVERHEAD;
         let number = session.send(Up::Call(call), bytes);
