@@ -22,7 +22,7 @@ use crate::wire::Identity;
 
 mod watch;
 
-pub use watch::timeline;
+pub use watch::{timeline, watch};
 
 /// The environment variable that names the cluster's file to a driver (`corehold run` sets it).
 pub const CLUSTER_ENV: &str = "COREHOLD_CLUSTER";

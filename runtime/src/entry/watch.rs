@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
+use std::ops::ControlFlow;
 use std::path::Path;
 use std::time::{Duration, SystemTime};
 
@@ -15,7 +16,7 @@ use crate::cluster::state_dir::StateDir;
 use crate::control::PeerRole;
 use crate::error::Result;
 use crate::ids::ActorId;
-use crate::observe::{Status, Timeline, clock};
+use crate::observe::{Look, Status, Timeline, clock};
 use crate::process::AskedToRecord;
 
 /// What happened when in the cluster of the file `config`: what its processes keep, or with `record` what they do from
@@ -54,6 +55,52 @@ pub fn timeline(config: &Path, record: Option<Duration>) -> Result<Timeline> {
         })
     })
 }
+
+/// Looks at the cluster of the file `config` every so often, until `show` says that it is enough.
+///
+/// # Errors
+/// [`Error::NotUp`](crate::Error::NotUp) where there is none. A node that does not answer is named in the look.
+pub fn watch(
+    config: &Path,
+    every: Duration,
+    mut show: impl FnMut(Look) -> ControlFlow<()>,
+) -> Result<()> {
+    let loaded = ClusterConfig::load(absolute(config)?)?;
+    in_system(async {
+        let process = join(&loaded, PeerRole::Client).await?;
+        let cluster = Cluster::of(Owner::Detached);
+        loop {
+            let status = cluster.status().await?;
+            let reports = status.nodes.iter().map(|node| {
+                let (process, name) = (process.clone(), node.name.clone());
+                let address = node.address.parse();
+                async move {
+                    let report = async {
+                        let address = address.map_err(|_| "it listens nowhere".to_owned())?;
+                        let report = process.ask_report(address, true);
+                        let report = tokio::time::timeout(REPORTS_WITHIN, report).await;
+                        let report = report.map_err(|_| "it does not report in time".to_owned())?;
+                        report.map_err(|e| e.to_string())
+                    };
+                    (name, report.await)
+                }
+            });
+            let reports = join_all(reports).await.into_iter().collect();
+            let look = Look {
+                at_ns: clock::now(),
+                status,
+                reports,
+            };
+            if show(look).is_break() {
+                return Ok(());
+            }
+            tokio::time::sleep(every).await;
+        }
+    })
+}
+
+// More than a node gives its workers.
+const REPORTS_WITHIN: Duration = Duration::from_secs(2);
 
 /// The processes of a cluster, in the order in which they are shown.
 fn whom(status: &Status, head: SocketAddr) -> BTreeMap<(u8, String, SocketAddr), AskedToRecord> {

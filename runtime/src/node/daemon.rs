@@ -16,7 +16,7 @@ use crate::control::{FromHead, PeerRole, Request, ToHead};
 use crate::error::{Error, Result};
 use crate::ids::ActorId;
 use crate::isolate::{HoldOptions, Slot};
-use crate::observe::{LogStore, meter, timeline};
+use crate::observe::{LogStore, Report, meter, timeline};
 use crate::process::{Line, Process};
 use crate::wire::Identity;
 
@@ -311,16 +311,19 @@ impl Daemon {
                 handling,
                 report,
             } => {
-                if let Some(address) = self.workers.get(actor, incarnation).flatten() {
-                    self.process
-                        .below
-                        .ends(address, report.map(|report| *report));
-                }
+                self.reports_no_more(actor, incarnation, report);
                 self.workers.forget(actor, incarnation);
                 self.over(actor, incarnation, cause, handling)
             }
         };
         self.say(word).await;
+    }
+
+    /// A worker has ended, with these last words.
+    fn reports_no_more(&self, actor: ActorId, incarnation: u32, last: Option<Box<Report>>) {
+        if let Some(address) = self.workers.get(actor, incarnation).flatten() {
+            self.process.below.ends(address, last.map(|report| *report));
+        }
     }
 
     /// A life has ended: gives back what it had, and the words that tell of it.
@@ -438,7 +441,8 @@ impl Daemon {
                         left -= 1;
                     }
                     Some(event) = ends.recv() => {
-                        if let WorkerEvent::Ended { actor, incarnation, .. } = event {
+                        if let WorkerEvent::Ended { actor, incarnation, report, .. } = event {
+                            self.reports_no_more(actor, incarnation, report);
                             self.workers.forget(actor, incarnation);
                             self.slots.remove(&(actor, incarnation));
                             left -= 1;

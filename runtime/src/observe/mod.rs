@@ -7,6 +7,7 @@ pub(crate) mod metrics;
 pub(crate) mod query;
 mod status;
 pub(crate) mod timeline;
+mod top;
 pub(crate) mod trace;
 mod why;
 
@@ -14,6 +15,7 @@ pub use logs::{ActorLines, LogLine};
 pub use meter::{ActorReport, AskReport, Report, Times, TypeReport};
 pub use status::{ActorStatus, GroupStatus, NodeStatus, ProcessStatus, Status};
 pub use timeline::{AskSpan, HandlerSpan, Mark, Recorded, RecordedProcess, Timeline};
+pub use top::{Look, SortBy, Top, TopActor, TopNode};
 pub use trace::{TraceContext, TraceContextError, current_trace};
 pub use why::{NodeWhy, Why};
 

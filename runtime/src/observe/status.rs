@@ -309,7 +309,11 @@ fn gib(bytes: u64) -> f64 {
     bytes as f64 / f64::from(1u32 << 30)
 }
 
-fn table(f: &mut fmt::Formatter<'_>, head: &[&str], rows: Vec<Vec<String>>) -> fmt::Result {
+pub(super) fn table(
+    f: &mut fmt::Formatter<'_>,
+    head: &[&str],
+    rows: Vec<Vec<String>>,
+) -> fmt::Result {
     let width = |i: usize| {
         let longest = rows.iter().map(|r| r[i].chars().count()).max();
         longest.unwrap_or(0).max(head[i].len())

@@ -299,3 +299,45 @@ fn columns_count_characters_and_a_missing_file_says_so() {
         "{error}"
     );
 }
+
+#[test]
+fn metrics_are_off_unless_said_and_stay_on_this_machine() {
+    let parse = |text: &str| ClusterConfig::parse(text, "conf/cluster.toml");
+    let node = "[[node]]\nname = \"a\"\n";
+    let config = parse(node).unwrap();
+    assert_eq!(
+        (config.metrics, config.nodes[0].metrics, config.timeline),
+        (None, None, false)
+    );
+
+    // One for all, but for who says otherwise.
+    let all = "[observe]\nmetrics = \"127.0.0.1:0\"\ntimeline = true\n";
+    let own = "[[node]]\nname = \"b\"\nmetrics = \"127.0.0.1:9101\"\n[[node]]\nname = \"c\"\nmetrics = \"off\"\n";
+    let config = parse(&format!("{all}{node}{own}")).unwrap();
+    let any = "127.0.0.1:0".parse().unwrap();
+    assert_eq!(
+        (config.metrics, config.nodes[0].metrics),
+        (Some(any), Some(any))
+    );
+    assert_eq!(
+        config.nodes[1].metrics,
+        Some("127.0.0.1:9101".parse().unwrap())
+    );
+    assert_eq!((config.nodes[2].metrics, config.timeline), (None, true));
+
+    let open = "[observe]\nmetrics = \"0.0.0.0:0\"\n";
+    let error = complaint(&format!("{open}{node}"));
+    assert!(
+        error.contains(":2:11: ") && error.contains("expose = true"),
+        "{error}"
+    );
+    assert!(parse(&format!("{open}expose = true\n{node}")).is_ok());
+    // The head serves there, too.
+    let error = complaint(&format!("[observe]\nmetrics = \"127.0.0.1:9100\"\n{node}"));
+    assert!(
+        error.contains("node `a` and the head") && error.contains("9100"),
+        "{error}"
+    );
+    let head = "[cluster]\nmetrics = \"off\"\n[observe]\nmetrics = \"127.0.0.1:9100\"\n";
+    assert!(parse(&format!("{head}{node}")).is_ok());
+}

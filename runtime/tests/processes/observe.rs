@@ -2,6 +2,7 @@
 
 mod scrape;
 mod timeline;
+mod top;
 
 use std::time::{Duration, Instant};
 
@@ -17,6 +18,7 @@ pub const ALL: &[(&str, fn())] = &[
     ("metrics_tell_what_was_done", counts),
     ("held_cores_are_counted_while_they_are_held", held),
     ("a_metrics_port_in_use_does_not_end_the_node", port_in_use),
+    ("top_shows_what_actors_do", top::top),
     (
         "one_ask_is_followed_through_three_processes",
         timeline::through_three,

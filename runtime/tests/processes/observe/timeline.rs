@@ -1,8 +1,10 @@
 //! Timelines of real clusters.
 
 use std::collections::{BTreeMap, HashMap};
+use std::fs::File;
+use std::io::Seek as _;
 use std::path::Path;
-use std::process::{Child, Command, Stdio};
+use std::process::{Child, Command};
 use std::time::Duration;
 
 use corehold::{Restart, entry};
@@ -43,22 +45,29 @@ fn reads() -> bool {
     true
 }
 
-fn reader(config: &Path, case: &str, record_ms: Option<u64>) -> Child {
-    let mut command = Command::new(std::env::current_exe().unwrap());
-    command
-        .env(READ, config)
-        .env(crate::CASE, case)
-        .stdout(Stdio::piped());
-    if let Some(ms) = record_ms {
-        command.env(RECORD, ms.to_string());
+/// A process that reads the timeline, into a file: it may be more than a pipe takes.
+struct Reader(Child, File);
+
+impl Reader {
+    fn start(config: &Path, case: &str, record_ms: Option<u64>) -> Self {
+        let file = tempfile::tempfile().unwrap();
+        let mut command = Command::new(std::env::current_exe().unwrap());
+        command
+            .env(READ, config)
+            .env(crate::CASE, case)
+            .stdout(file.try_clone().unwrap());
+        if let Some(ms) = record_ms {
+            command.env(RECORD, ms.to_string());
+        }
+        Self(command.spawn().unwrap(), file)
     }
-    command.spawn().unwrap()
 }
 
 impl Trace {
-    fn of(reader: Child) -> Self {
-        let output = reader.wait_with_output().unwrap();
-        let trace: Value = serde_json::from_slice(&output.stdout).unwrap();
+    fn of(Reader(mut process, mut file): Reader) -> Self {
+        assert!(process.wait().unwrap().success());
+        file.rewind().unwrap();
+        let trace: Value = serde_json::from_reader(file).unwrap();
         let events = trace["traceEvents"].as_array().unwrap().clone();
         assert_eq!(trace["otherData"]["missing"], Value::Array(Vec::new()));
         assert_eq!(trace["otherData"]["not_kept"], 0);
@@ -161,7 +170,7 @@ pub fn through_three() {
         // The last handler's end is noted a moment after its answer.
         keeper.ask(Keep(2)).await?;
 
-        let trace = Trace::of(reader(
+        let trace = Trace::of(Reader::start(
             &config,
             "one_ask_is_followed_through_three_processes",
             None,
@@ -276,13 +285,12 @@ pub fn for_a_while() {
             .await?;
         keeper.ask(Keep(1)).await?;
         // Births are kept, handlers are not.
-        let trace = Trace::of(reader(&config, CASE, None));
+        let trace = Trace::of(Reader::start(&config, CASE, None));
         assert!(trace.all("X").is_empty() && trace.all("b").is_empty());
         assert!(trace.marks().contains(&"born: keeper".to_owned()));
 
-        let mut reading = reader(&config, CASE, Some(1_000));
-        // What is on its standard output is small: it does not block on the pipe.
-        while reading.try_wait().unwrap().is_none() {
+        let mut reading = Reader::start(&config, CASE, Some(1_000));
+        while reading.0.try_wait().unwrap().is_none() {
             keeper.ask(Keep(2)).await?;
             tokio::time::sleep(Duration::from_millis(5)).await;
         }
@@ -298,7 +306,7 @@ pub fn for_a_while() {
 
         // It is off again.
         keeper.ask(Keep(3)).await?;
-        let later = Trace::of(reader(&config, CASE, None));
+        let later = Trace::of(Reader::start(&config, CASE, None));
         assert!(later.all("X").len() <= handled + 1);
         Ok(())
     });
