@@ -7,6 +7,7 @@ mod operate;
 mod run;
 mod summary;
 mod timeline;
+mod top;
 #[cfg(feature = "torch")]
 mod train;
 
@@ -62,6 +63,8 @@ enum Command {
     Node(operate::Node),
     /// Show what actors have logged, also the dead
     Logs(logs::Logs),
+    /// Watch nodes and actors at work
+    Top(top::Top),
     /// Write down what happened when, to look at in Perfetto
     Timeline(timeline::Timeline),
     /// Make the cluster's keys, if it has none
@@ -95,6 +98,7 @@ pub fn main() -> ExitCode {
         Command::Run(run) => run.run(),
         Command::Node(node) => node.run(),
         Command::Logs(logs) => logs.run(),
+        Command::Top(top) => top.run(),
         Command::Timeline(timeline) => timeline.run(),
         Command::Keys(which) => operate::keys(&which.cluster),
         Command::Summary(summarise) => summarise.run(),

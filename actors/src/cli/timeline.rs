@@ -42,7 +42,12 @@ impl Timeline {
         };
         std::fs::write(&self.output, text)
             .map_err(|e| format!("cannot write {}: {e}", self.output.display()))?;
-        let recorded = || timeline.processes.iter().filter_map(|p| p.recorded.as_ref().ok());
+        let recorded = || {
+            timeline
+                .processes
+                .iter()
+                .filter_map(|p| p.recorded.as_ref().ok())
+        };
         let handlers: usize = recorded().map(|r| r.handlers.len()).sum();
         let marks: usize = recorded().map(|r| r.marks.len()).sum();
         println!(
@@ -60,7 +65,9 @@ impl Timeline {
             println!("{lost} older handlers and asks were not kept");
         }
         if handlers == 0 && !recorded().any(|r| r.on) {
-            println!("handlers are recorded with --seconds 5, or always with `timeline = true` in [observe]");
+            println!(
+                "handlers are recorded with --seconds 5, or always with `timeline = true` in [observe]"
+            );
         }
         if let Format::Chrome = self.format {
             println!("open it in https://ui.perfetto.dev");
