@@ -41,7 +41,8 @@ pub(crate) async fn run(config: ClusterConfig, name: &str, head: SocketAddr) -> 
     let swept = crate::isolate::sweep_stale().map_err(|e| Error::Refused(e.to_string()))?;
     tracing::debug!(?swept, "looked for what dead processes had left");
     let state = StateDir::of(&config);
-    let _claim = state.claim_node(name)?;
+    // Not let go before this process is gone: who waits for the lock waits for that.
+    let _claim = std::mem::ManuallyDrop::new(state.claim_node(name)?);
     let identity = Identity::load(&state.keys())?;
     let (process, mut exits) = Process::start(&identity, node.listen, None)?;
     let hello = membership::Hello {

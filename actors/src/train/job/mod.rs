@@ -175,6 +175,8 @@ pub struct Grpo {
     pub group_size: u32,
     /// Kernels of the archive that join each group, measured afresh; see [`crate::train::archive`].
     pub replay: u32,
+    /// Kernels that a step's emitter makes of the archive's best and has measured; see [`crate::train::emitter`].
+    pub emit: u32,
     /// Learning rate of AdamW.
     pub lr: f64,
     /// Weight of the k3 estimate of the divergence from the reference policy.
@@ -213,6 +215,7 @@ impl Default for Grpo {
             groups: 5,
             group_size: 16,
             replay: 1,
+            emit: 8,
             lr: 1.5e-4,
             kl: 0.02,
             entropy_bonus: 0.1,
@@ -220,8 +223,8 @@ impl Default for Grpo {
             advantage_eps: 0.2,
             clip_low: 0.2,
             clip_high: 0.28,
-            epochs: 2,
-            minibatches: 2,
+            epochs: 1,
+            minibatches: 4,
             temperature: 1.0,
             max_tokens: 64,
             max_staleness: 1,

@@ -85,7 +85,7 @@ impl Run<'_> {
 
     /// As many random kernels as the job measured, as far as its draws go: what luck alone would have found.
     async fn random_rivals(&mut self) -> Result<(), RunError> {
-        let measured = self.record.measured_samples()? as usize;
+        let measured = self.record.measured()? as usize;
         let drawn = self.record.corpus()?.len();
         if drawn >= measured {
             return Ok(());
@@ -128,9 +128,11 @@ impl Run<'_> {
             enough: None,
         };
         let mut best: Option<(f64, String)> = None;
-        // Those that were fast in many measurements, then those that were once.
-        let archived = self.archive.best(CANDIDATES as usize / 2);
-        let mut bodies: Vec<String> = archived.iter().map(|elite| elite.text.clone()).collect();
+        // Of what the policy wrote itself: those that were fast in many measurements, then those that were once.
+        let archived = self.archive.best(usize::MAX);
+        let archived = archived.iter().filter(|elite| elite.drawn);
+        let archived = archived.take(CANDIDATES as usize / 2);
+        let mut bodies: Vec<String> = archived.map(|elite| elite.text.clone()).collect();
         for kernel in self.record.best_distinct(CANDIDATES)? {
             let body = body_of(&kernel.code);
             if bodies.len() < CANDIDATES as usize && !bodies.contains(&body) {
