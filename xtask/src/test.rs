@@ -63,7 +63,7 @@ const STAGES: &[Stage] = &[
     },
     Stage {
         name: "examples",
-        what: "the example programs, each alone on a cluster of one node",
+        what: "the example programs, each alone and on a cluster of two nodes",
         run: examples,
     },
     Stage {
@@ -214,6 +214,13 @@ fn examples(root: &Path) -> Result<(), Failure> {
             program,
         ];
         cargo_stage(root, &run)?;
+    }
+    // And each on the two nodes of cluster.toml, as a user runs it.
+    for program in EXAMPLES {
+        let debug = target_dir(root).join("debug");
+        let mut command = Command::new(debug.join("corehold"));
+        command.arg("run").arg(debug.join(program));
+        execute(command.current_dir(root))?;
     }
     Ok(())
 }

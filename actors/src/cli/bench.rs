@@ -57,6 +57,7 @@ impl Bench {
         };
         if let Some(binary) = binary {
             sweep_stale()?;
+            super::sweep::after_this()?;
             let core = match self.core {
                 Some(core) => core,
                 None => *Topology::read()?

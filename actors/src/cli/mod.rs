@@ -6,6 +6,7 @@ mod logs;
 mod operate;
 mod run;
 mod summary;
+mod sweep;
 #[cfg(feature = "torch")]
 mod train;
 
@@ -66,6 +67,9 @@ enum Command {
     /// Print a finished run's numbers as one JSON line
     #[command(hide = true)]
     Summary(summary::Summarise),
+    /// Wait for a process to end, and give back what it held
+    #[command(hide = true)]
+    Sweep(sweep::Sweep),
 }
 
 /// Which cluster.
@@ -94,6 +98,7 @@ pub fn main() -> ExitCode {
         Command::Logs(logs) => logs.run(),
         Command::Keys(which) => operate::keys(&which.cluster),
         Command::Summary(summarise) => summarise.run(),
+        Command::Sweep(sweep) => sweep.run(),
     };
     match result {
         Ok(code) => code,

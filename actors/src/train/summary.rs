@@ -101,7 +101,7 @@ impl Summary {
             corpus_best_gflops: rival(RivalKind::CorpusBest),
             random_best_gflops: rival(RivalKind::RandomBest),
             random_measured: record.corpus_size()?,
-            samples_measured: record.measured()?,
+            samples_measured: record.measured_samples()?,
             openblas_gflops: rival(RivalKind::OpenBlas),
             peak_gflops: run.peak_gflops,
             best_vs_corpus: ratio(best_again, rival(RivalKind::CorpusBest)),

@@ -275,6 +275,9 @@ fn guests_are_kept_beside_the_samples_and_not_among_them() {
     assert_eq!(record.best_distinct(9).unwrap().len(), 1);
     // What was measured, of all.
     assert_eq!(record.measured().unwrap(), 4);
+    assert_eq!(record.measured_samples().unwrap(), 1);
+    let summary = Summary::from_record(&record).unwrap();
+    assert_eq!(summary.samples_measured, 1);
     let judged = record.judged().unwrap();
     let of = |code: &str| {
         let found = judged.iter().find(|k| k.code == code).unwrap();

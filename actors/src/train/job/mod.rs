@@ -312,7 +312,7 @@ impl Default for Benchmark {
 
 /// Where the four actors run: by labels and resources, never by a node's name.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-#[serde(deny_unknown_fields, default)]
+#[serde(from = "GivenPlacement")]
 pub struct Placement {
     /// Writes kernels.
     pub rollout: Place,
@@ -341,9 +341,45 @@ impl Default for Placement {
     }
 }
 
-/// What one actor asks of its node.
-#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+/// What a job file says of places: what it leaves out is as by default for that actor.
+#[derive(Default, Deserialize)]
 #[serde(deny_unknown_fields, default)]
+struct GivenPlacement {
+    rollout: GivenPlace,
+    learner: GivenPlace,
+    verifier: GivenPlace,
+    benchmark: GivenPlace,
+}
+
+#[derive(Default, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+struct GivenPlace {
+    labels: Option<BTreeMap<String, LabelWish>>,
+    cpus: Option<f64>,
+    hold_cores: Option<u32>,
+    gpus: Option<f64>,
+}
+
+impl From<GivenPlacement> for Placement {
+    fn from(given: GivenPlacement) -> Self {
+        let with = |place: Place, given: GivenPlace| Place {
+            labels: given.labels.unwrap_or(place.labels),
+            cpus: given.cpus.unwrap_or(place.cpus),
+            hold_cores: given.hold_cores.unwrap_or(place.hold_cores),
+            gpus: given.gpus.unwrap_or(place.gpus),
+        };
+        let default = Self::default();
+        Self {
+            rollout: with(default.rollout, given.rollout),
+            learner: with(default.learner, given.learner),
+            verifier: with(default.verifier, given.verifier),
+            benchmark: with(default.benchmark, given.benchmark),
+        }
+    }
+}
+
+/// What one actor asks of its node.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Place {
     /// What the node's labels must be.
     pub labels: BTreeMap<String, LabelWish>,

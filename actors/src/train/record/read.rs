@@ -219,6 +219,14 @@ impl Record {
         self.one("SELECT count(*) FROM corpus", [])
     }
 
+    /// Samples that were measured: right kernels that the policy wrote.
+    ///
+    /// # Errors
+    /// [`RecordError::Database`].
+    pub fn measured_samples(&self) -> Result<u32, RecordError> {
+        self.one("SELECT count(*) FROM samples WHERE verdict = 'correct'", [])
+    }
+
     /// Samples and guests that were measured: how many random kernels are an honest rival.
     ///
     /// # Errors
