@@ -36,17 +36,16 @@ impl Sweep {
     pub(super) fn run(self) -> Result<ExitCode, Failure> {
         // SAFETY: no memory is touched; the result is checked.
         let fd = unsafe { libc::syscall(libc::SYS_pidfd_open, self.after as libc::pid_t, 0) };
-        if fd >= 0 {
-            // SAFETY: a descriptor that was just made, and is nobody else's.
-            let process = unsafe { OwnedFd::from_raw_fd(fd as i32) };
-            // Still the parent: the descriptor is of the process that was meant. Else it has ended already.
-            while parent_id() == self.after {
-                let mut ended = [PollFd::new(process.as_fd(), PollFlags::POLLIN)];
-                match poll(&mut ended, PollTimeout::NONE) {
-                    Ok(_) => break,
-                    Err(nix::errno::Errno::EINTR) => {}
-                    Err(e) => return Err(e.into()),
-                }
+        // ESRCH: it has ended already. Without a descriptor otherwise nobody would sweep, which is to be said.
+        match nix::errno::Errno::result(fd) {
+            Ok(fd) => {
+                // SAFETY: a descriptor that was just made, and is nobody else's.
+                let process = unsafe { OwnedFd::from_raw_fd(fd as i32) };
+                self.await_end(&process)?;
+            }
+            Err(nix::errno::Errno::ESRCH) => {}
+            Err(e) => {
+                return Err(format!("nobody watches over the measurement: pidfd_open: {e}").into());
             }
         }
         let swept = sweep_stale()?;
@@ -57,5 +56,18 @@ impl Sweep {
             );
         }
         Ok(ExitCode::SUCCESS)
+    }
+
+    fn await_end(&self, process: &OwnedFd) -> nix::Result<()> {
+        // Still the parent: the descriptor is of the process that was meant. Else it has ended already.
+        while parent_id() == self.after {
+            let mut ended = [PollFd::new(process.as_fd(), PollFlags::POLLIN)];
+            match poll(&mut ended, PollTimeout::NONE) {
+                Ok(_) => break,
+                Err(nix::errno::Errno::EINTR) => {}
+                Err(e) => return Err(e),
+            }
+        }
+        Ok(())
     }
 }

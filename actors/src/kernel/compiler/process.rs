@@ -58,7 +58,8 @@ impl Limited<'_> {
             (Resource::RLIMIT_NOFILE, 64),
         ];
         // From outside, as soon as it runs: a hook before exec would make the standard library fork, and copy the page
-        // tables of a whole node for each step, where it can spawn.
+        // tables of a whole node for each step, where it can spawn. What it does before that counts too: processor time
+        // is limited in total, and the deadline runs already.
         let mut child = Group(command.spawn()?);
         for (resource, limit) in limits {
             limit_of(&child.0, resource, limit)?;
