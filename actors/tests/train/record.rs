@@ -2,7 +2,8 @@ use std::time::Duration;
 
 use corehold_actors::kernel::{Outcome, Verdict};
 use corehold_actors::train::record::{
-    CorpusRow, DATABASE, FinalRow, GuestRow, Judged, Origin, Record, RecordError, RivalKind, RunFacts,
+    CorpusRow, DATABASE, FinalRow, GuestRow, Judged, Origin, Record, RecordError, RivalKind,
+    RunFacts,
 };
 use corehold_actors::train::summary::{Summary, json_line, latest_finished};
 

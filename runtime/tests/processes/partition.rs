@@ -290,11 +290,7 @@ fn deaf_peer() {
             lives: Vec::new(),
             ended: Vec::new(),
         });
-        let hello = wire::Hello {
-            protocol: wire::PROTOCOL,
-            build_id: corehold::build_id(),
-            role: wire::encode(&role).unwrap(),
-        };
+        let hello = wire::Hello::of(&role).unwrap();
         let (mut words, mut orders) = knock(&up, hello).await;
         let welcome = orders.recv::<Answer>().await.unwrap();
         assert!(
