@@ -1,4 +1,5 @@
 //! `cargo xtask test`: all that CI runs, stage by stage.
+mod new_program;
 mod packages;
 
 use std::path::{Path, PathBuf};
@@ -63,7 +64,7 @@ const STAGES: &[Stage] = &[
     },
     Stage {
         name: "examples",
-        what: "the example programs, each alone on a cluster of one node",
+        what: "the example programs, and the one that `corehold new` writes",
         run: examples,
     },
     Stage {
@@ -215,7 +216,7 @@ fn examples(root: &Path) -> Result<(), Failure> {
         ];
         cargo_stage(root, &run)?;
     }
-    Ok(())
+    new_program::run(root, &target_dir(root))
 }
 
 /// With nextest where it is installed, which runs tests of different binaries at once.

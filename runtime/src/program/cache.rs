@@ -75,35 +75,40 @@ impl Programs {
     pub fn held(&self, build: &str) -> Vec<Digest> {
         let mut found = Vec::new();
         for (used, path) in self.files() {
-            let Some((label, sha256)) = parts(&path).filter(|(label, _)| *label == label_of(build))
+            let Some((_, sha256)) = parts(&path).filter(|(label, _)| *label == label_of(build))
             else {
                 continue;
             };
-            let known = self
-                .whole
-                .lock()
-                .unwrap_or_else(|e| e.into_inner())
-                .contains(&sha256);
-            if !known {
-                match hash_of(&path) {
-                    Ok((got, _)) if got == sha256 => {
-                        self.whole
-                            .lock()
-                            .unwrap_or_else(|e| e.into_inner())
-                            .insert(sha256);
-                    }
-                    Ok((got, _)) => {
-                        tracing::error!(program = %path.display(), %got, %label, "a kept program is damaged: removed");
-                        let _ = fs::remove_file(&path);
-                        continue;
-                    }
-                    Err(_) => continue,
-                }
+            if self.is_whole(&path, sha256) {
+                found.push((used, sha256));
             }
-            found.push((used, sha256));
         }
         found.sort_unstable_by(|a, b| b.cmp(a));
         found.into_iter().map(|(_, sha256)| sha256).collect()
+    }
+
+    /// Whether the file is there and what its name says; reads it if this process has not yet. One that is not is
+    /// removed.
+    fn is_whole(&self, path: &Path, sha256: Digest) -> bool {
+        let whole = || self.whole.lock().unwrap_or_else(|e| e.into_inner());
+        if !path.exists() {
+            return false;
+        }
+        if whole().contains(&sha256) {
+            return true;
+        }
+        match hash_of(path) {
+            Ok((got, _)) if got == sha256 => {
+                whole().insert(sha256);
+                true
+            }
+            Ok((got, _)) => {
+                tracing::error!(program = %path.display(), %got, "a kept program is damaged: removed");
+                let _ = fs::remove_file(path);
+                false
+            }
+            Err(_) => false,
+        }
     }
 
     /// Takes a program into use; `None` where it is not here.
@@ -248,6 +253,12 @@ impl Receiving<'_> {
             });
         }
         let path = self.programs.path_of(&self.build, got);
+        // Another node of this machine may have been quicker; one that is in use is not replaced.
+        if self.programs.is_whole(&path, got)
+            && let Some(executable) = self.programs.open(&self.build, got)
+        {
+            return Ok(executable);
+        }
         let executable = self.keep(&path).map_err(|source| ProgramError::Io {
             path: path.clone(),
             source,

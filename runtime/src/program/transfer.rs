@@ -171,21 +171,26 @@ async fn take(
             receiving.finish()
         }
     });
-    let mut left = len;
+    let (mut left, mut piece) = (len, Vec::new());
     while left > 0 {
-        match reader.recv_raw(left.min(CHUNK as u64) as usize).await {
-            Ok(chunk) => {
-                left -= chunk.len() as u64;
-                if chunks.send(chunk).await.is_err() {
-                    // The writer says why it could not.
-                    break;
-                }
+        match reader.recv_some(left.min(CHUNK as u64) as usize).await {
+            Ok(Some(bytes)) => {
+                left -= bytes.len() as u64;
+                piece.extend_from_slice(&bytes);
             }
+            Ok(None) => break,
             Err(e) => {
                 tracing::warn!(%from, error = %e, "a program's transfer broke off");
                 break;
             }
         }
+        // An error means that the writer cannot write, and says so at its end.
+        if piece.len() >= CHUNK && chunks.send(std::mem::take(&mut piece)).await.is_err() {
+            break;
+        }
+    }
+    if !piece.is_empty() {
+        let _ = chunks.send(piece).await;
     }
     drop(chunks);
     let broken = |e| ProgramError::nowhere(build, e, Some(from));

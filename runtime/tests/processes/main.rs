@@ -14,6 +14,7 @@ mod messages;
 mod network;
 mod partition;
 mod placement;
+mod programs;
 mod tester;
 
 use std::process::{Command, ExitCode};
@@ -35,6 +36,7 @@ fn all() -> impl Iterator<Item = &'static (&'static str, fn())> {
         head_death::ALL,
         light::ALL,
         partition::ALL,
+        programs::ALL,
     ]
     .into_iter()
     .flatten()
@@ -50,6 +52,9 @@ fn main() -> ExitCode {
             Err(e) => println!("error: {e}"),
         }
         return ExitCode::SUCCESS;
+    }
+    if let Ok(what) = std::env::var(programs::GUEST) {
+        return programs::guest(&what);
     }
     if let Ok(name) = std::env::var(CASE) {
         let case = all().find(|(n, _)| *n == name);

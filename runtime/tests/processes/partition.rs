@@ -22,14 +22,16 @@ pub const ALL: &[(&str, fn())] = &[
         "a_peer_of_another_protocol_is_refused_in_words",
         other_protocol,
     ),
+    ("another_runtime_is_refused", other_runtime),
+    ("another_build_is_no_node_but_a_driver", other_build),
 ];
 
 /// A network namespace with one link to this one; removed when dropped.
-struct Namespace {
-    name: String,
+pub struct Namespace {
+    pub name: String,
     link: String,
-    here: String,
-    there: String,
+    pub here: String,
+    pub there: String,
 }
 
 fn ip(arguments: &str) -> Result<(), String> {
@@ -42,7 +44,7 @@ fn ip(arguments: &str) -> Result<(), String> {
 }
 
 impl Namespace {
-    fn new() -> Result<Self, String> {
+    pub fn new() -> Result<Self, String> {
         let pid = std::process::id();
         let net = format!("10.213.{}", pid % 250);
         let space = Self {
@@ -86,7 +88,7 @@ impl Drop for Namespace {
 }
 
 /// A node's process that was started by hand; killed when dropped.
-struct Far(Child);
+pub struct Far(pub Child);
 
 impl Drop for Far {
     fn drop(&mut self) {
@@ -239,6 +241,7 @@ async fn joined(cluster: &Cluster, incarnation: u32) -> corehold::Result<()> {
 #[derive(Serialize)]
 enum Role {
     Node(Return),
+    Driver { id: u64, name: String, logs: bool },
 }
 
 #[derive(Serialize, Deserialize)]
@@ -325,22 +328,76 @@ fn deaf_peer() {
     assert!(log.contains("takes no orders"), "{log}");
 }
 
-fn other_protocol() {
+/// What the head says to such a greeting.
+fn answer_to(hello: wire::Hello) -> Answer {
     let up = TestCluster::up(ONE);
     let runtime = tokio::runtime::Builder::new_current_thread()
         .enable_all()
         .build()
         .unwrap();
     runtime.block_on(async {
-        let hello = wire::Hello {
-            protocol: 99,
-            build_id: "of tomorrow".to_owned(),
-            role: vec![0xff; 40],
-        };
         let (_words, mut orders) = knock(&up, hello).await;
-        match orders.recv::<Answer>().await.unwrap() {
-            Some(Answer::Refused { why }) => assert!(why.contains("protocol 99"), "{why}"),
-            other => panic!("{other:?}"),
-        }
+        orders.recv::<Answer>().await.unwrap().unwrap()
+    })
+}
+
+fn refusal(hello: wire::Hello) -> String {
+    match answer_to(hello) {
+        Answer::Refused { why } => why,
+        other => panic!("{other:?}"),
+    }
+}
+
+fn other_protocol() {
+    let hello = wire::Hello {
+        protocol: 99,
+        build_id: "of tomorrow".to_owned(),
+        role: vec![0xff; 40],
+    };
+    let why = refusal(hello);
+    assert!(why.contains("protocol 99"), "{why}");
+}
+
+fn other_runtime() {
+    let hello = wire::Hello {
+        protocol: wire::PROTOCOL,
+        build_id: "another".to_owned(),
+        // A role that only that runtime knows.
+        role: wire::encode(&("of tomorrow", vec![0xffu8; 40])).unwrap(),
+    };
+    let why = refusal(hello);
+    for part in ["build another", "of tomorrow", "corehold down"] {
+        assert!(why.contains(part), "{part}: {why}");
+    }
+}
+
+fn other_build() {
+    let hello = Hello {
+        name: "one".to_owned(),
+        boot: 1,
+        address: ([127, 0, 0, 1], 9).into(),
+        class: String::new(),
+        capacity: Capacity::default(),
+    };
+    let node = Role::Node(Return {
+        hello,
+        lives: Vec::new(),
+        ended: Vec::new(),
     });
+    let mut hello = wire::Hello::of(&node).unwrap();
+    hello.build_id = "another".to_owned();
+    let why = refusal(hello);
+    assert!(
+        why.contains("node is build another") && why.contains("corehold down"),
+        "{why}"
+    );
+    let driver = Role::Driver {
+        id: 1,
+        name: "guest".to_owned(),
+        logs: false,
+    };
+    let mut hello = wire::Hello::of(&driver).unwrap();
+    hello.build_id = "another".to_owned();
+    let answer = answer_to(hello);
+    assert!(matches!(answer, Answer::Welcome { .. }), "{answer:?}");
 }

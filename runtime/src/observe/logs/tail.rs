@@ -17,8 +17,8 @@ use crate::wire::{Endpoint, FrameReader, FrameWriter, Opening, WireError};
 // Waits before a driver that could not be reached is tried again.
 const FIRST_WAIT: Duration = Duration::from_millis(100);
 const LONGEST_WAIT: Duration = Duration::from_secs(2);
-/// How long a driver waits at its end for the last words of its actors: longer than an idle one takes to end.
-const LAST_WORDS_WITHIN: Duration = Duration::from_secs(3);
+/// How long a driver waits at its end for the last words of its actors: longer than it takes to end one by force.
+const LAST_WORDS_WITHIN: Duration = Duration::from_secs(8);
 // Batches of lines that wait for the terminal.
 const PRINTING: usize = 16;
 
