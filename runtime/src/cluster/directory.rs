@@ -113,6 +113,8 @@ enum Subject {
 enum Retry {
     #[default]
     No,
+    /// What an actor had on the nodes in [`Directory::freed`] was given back.
+    FreedOn,
     /// Something was given back: who is refused again waits for the same reasons as before, by and large.
     Freed,
     /// Nodes have come, gone or changed: who is refused again may have other reasons, or no hope.
@@ -151,6 +153,8 @@ pub struct Directory {
     nodes_missing: bool,
     /// What happened since the pending actors were last looked at.
     retry: Retry,
+    /// Where something was given back.
+    freed: Vec<NodeId>,
     /// When the head's time began, in milliseconds since 1970.
     epoch_ms: u64,
 }
@@ -188,6 +192,7 @@ impl Directory {
             changed: rows::Changed::default(),
             nodes_missing: false,
             retry: Retry::No,
+            freed: Vec::new(),
             epoch_ms: 0,
         }
     }
@@ -402,18 +407,20 @@ impl Directory {
                     self.end_group(group, DeathCause::OwnerGone, &mut step);
                 }
             }
-            let retry = std::mem::take(&mut self.retry);
-            if retry == Retry::No {
-                return step.actions;
-            }
-            if retry == Retry::Freed {
-                self.place_who_can(&mut step);
-            } else {
-                let mut refused = Refused::new();
-                for subject in self.pending.values().copied().collect::<Vec<_>>() {
-                    match subject {
-                        Subject::Actor(actor) => self.place_again(actor, &mut refused, &mut step),
-                        Subject::Group(group) => self.place_group(group, &mut step),
+            let freed = std::mem::take(&mut self.freed);
+            match std::mem::take(&mut self.retry) {
+                Retry::No => return step.actions,
+                Retry::FreedOn => self.place_who_can(Some(&freed), &mut step),
+                Retry::Freed => self.place_who_can(None, &mut step),
+                Retry::Changed => {
+                    let mut refused = Refused::new();
+                    for subject in self.pending.values().copied().collect::<Vec<_>>() {
+                        match subject {
+                            Subject::Actor(actor) => {
+                                self.place_again(actor, &mut refused, &mut step);
+                            }
+                            Subject::Group(group) => self.place_group(group, &mut step),
+                        }
                     }
                 }
             }

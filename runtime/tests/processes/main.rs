@@ -7,6 +7,8 @@ mod actors;
 mod cases;
 mod cluster;
 mod head_death;
+mod hosts;
+mod kills;
 mod light;
 mod link;
 mod lives;
@@ -14,6 +16,7 @@ mod messages;
 mod network;
 mod partition;
 mod placement;
+mod rings;
 mod tester;
 
 use std::process::{Command, ExitCode};
@@ -32,7 +35,9 @@ fn all() -> impl Iterator<Item = &'static (&'static str, fn())> {
         messages::CASES,
         network::CASES,
         placement::ALL,
+        rings::CASES,
         head_death::ALL,
+        kills::CASES,
         light::ALL,
         partition::ALL,
     ]
