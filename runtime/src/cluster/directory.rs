@@ -86,7 +86,8 @@ impl Default for DirectoryLimits {
 }
 #[derive(Debug)]
 struct Entry {
-    record: ActorRecord,
+    /// Large: the table of them stays small, and searching it fast.
+    record: Box<ActorRecord>,
     supervisor: Supervisor,
     timer: Option<Duration>,
     /// Its place in the queue for places.
@@ -143,7 +144,7 @@ pub struct Directory {
     /// Actors that are in a group or want to be.
     in_group: BTreeMap<GroupId, BTreeSet<ActorId>>,
     ended_groups: VecDeque<(GroupId, DeathCause)>,
-    dead: BTreeMap<ActorId, ActorRecord>,
+    dead: BTreeMap<ActorId, Box<ActorRecord>>,
     dead_order: VecDeque<ActorId>,
     /// The number of the next actor that dies; those in `dead_order` have the numbers before it.
     next_dead: u64,
@@ -208,6 +209,7 @@ impl Directory {
             .get(&actor)
             .map(|entry| &entry.record)
             .or_else(|| self.dead.get(&actor))
+            .map(|record| &**record)
     }
 
     /// The actors of a group that are not dead.
@@ -217,20 +219,20 @@ impl Directory {
 
     /// The actors that are not dead, by id.
     pub fn actors(&self) -> impl Iterator<Item = &ActorRecord> {
-        self.actors.values().map(|entry| &entry.record)
+        self.actors.values().map(|entry| &*entry.record)
     }
 
     /// The remembered dead, oldest first.
     pub fn dead(&self) -> impl Iterator<Item = &ActorRecord> {
         self.dead_order
             .iter()
-            .filter_map(|actor| self.dead.get(actor))
+            .filter_map(|actor| self.dead.get(actor).map(|record| &**record))
     }
 
     /// The actors that are starting, alive or stopping on a node, by id.
     pub fn on_node(&self, node: NodeId) -> impl Iterator<Item = &ActorRecord> {
         let actors = self.on_node.get(&node).into_iter().flatten();
-        actors.filter_map(|actor| self.actors.get(actor).map(|entry| &entry.record))
+        actors.filter_map(|actor| self.actors.get(actor).map(|entry| &*entry.record))
     }
 
     /// When the actor's present state ends by itself, if it does.

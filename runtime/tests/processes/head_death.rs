@@ -16,6 +16,10 @@ pub const ALL: &[(&str, fn())] = &[
         "workers_and_placement_groups_outlive_the_head",
         workers_and_groups,
     ),
+    (
+        "an_actor_is_found_whose_node_joins_the_next_head_late",
+        late_node,
+    ),
     ("a_head_started_by_hand_takes_its_cluster_over", by_hand),
     ("down_ends_what_a_killed_head_left", down_without_head),
     ("nodes_end_when_their_lease_does", lease),
@@ -200,6 +204,31 @@ fn workers_and_groups() {
         for kind in ["a", "b"] {
             keeper().cpus(1.0).label("kind", kind).spawn().await?;
         }
+        Ok(())
+    });
+}
+
+fn late_node() {
+    let up = TestCluster::up(TWO);
+    let (head, two) = (up.pid_of("head"), up.pid_of("nodes/two"));
+    up.drive(async |cluster| {
+        let there = cluster.actor(Keeper::default()).label("kind", "b");
+        let there = there.spawn().await?;
+        signal(two, Signal::SIGSTOP);
+        signal(head, Signal::SIGKILL);
+        // It knows the actor, and not yet where its node is.
+        cluster.status().await?;
+        let looking = async {
+            for _ in 0..3 {
+                cluster.status().await?;
+            }
+            signal(two, Signal::SIGCONT);
+            Ok::<_, Error>(())
+        };
+        let (kept, looked) = futures_util::join!(there.ask(Kept).into_future(), looking);
+        looked?;
+        assert_eq!(kept?, [] as [u64; 0]);
+        assert_eq!(there.ask(Whereabouts).await?.2, 1, "it never died");
         Ok(())
     });
 }

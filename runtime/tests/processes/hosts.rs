@@ -158,12 +158,6 @@ pub struct Far {
     init: Option<JoinHandle<()>>,
 }
 
-impl Far {
-    pub fn pid(&self) -> i32 {
-        self.child.lock().unwrap().as_ref().unwrap().id() as i32
-    }
-}
-
 impl Drop for Far {
     fn drop(&mut self) {
         if let Some(mut child) = self.child.lock().unwrap().take() {

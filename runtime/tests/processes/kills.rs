@@ -56,7 +56,7 @@ impl Lot {
         };
         Self {
             own: draw(rounds),
-            head: draw(rounds / 2),
+            head: draw(1),
         }
     }
 }
@@ -84,12 +84,13 @@ fn everything_is_killed() {
         let heads = Heads {
             up: &hosts.up,
             due: Cell::new(0),
+            last: Cell::new(0),
             killed: Cell::new(0),
         };
         let killed: Vec<_> = COUNTERS.iter().map(|_| Cell::new(0)).collect();
         let counting = counters.iter().zip(&killed).map(|(counter, killed)| {
             let lot = RefCell::new(Lot::draw(&mut rng, asks));
-            let (due, heads) = (Cell::new(0u32), &heads);
+            let (due, last, heads) = (Cell::new(0u32), Cell::new(0), &heads);
             count(counter, asks, 60, move |counted: &Counted| {
                 let mut lot = lot.borrow_mut();
                 while lot.own.pop_if(|point| *point <= counted.number).is_some() {
@@ -99,7 +100,7 @@ fn everything_is_killed() {
                     heads.due.set(heads.due.get() + 1);
                 }
                 // One that is dead already dies when it lives again.
-                if due.get() > 0 && killed_now(counted.pid as i32) {
+                if due.get() > 0 && killed_now(counted.pid as i32, &last) {
                     due.set(due.get() - 1);
                     killed.set(killed.get() + 1);
                 }
@@ -133,21 +134,28 @@ fn everything_is_killed() {
 struct Heads<'a> {
     up: &'a TestCluster,
     due: Cell<u32>,
+    /// The one that was killed last.
+    last: Cell<i32>,
     killed: Cell<u32>,
 }
 
 impl Heads<'_> {
     fn kill(&self) {
-        if self.due.get() > 0 && self.up.holder("head").is_some_and(killed_now) {
+        let head = self.up.holder("head");
+        if self.due.get() > 0 && head.is_some_and(|head| killed_now(head, &self.last)) {
             self.due.set(self.due.get() - 1);
             self.killed.set(self.killed.get() + 1);
         }
     }
 }
 
-/// Kills a process of this program; false where none lives under the number.
-fn killed_now(pid: i32) -> bool {
+/// Kills a process of this program, another one than `last`; false where none lives under the number.
+fn killed_now(pid: i32, last: &Cell<i32>) -> bool {
     let program = std::fs::read_link(format!("/proc/{pid}/exe"));
-    program.is_ok_and(|program| program == std::env::current_exe().unwrap())
-        && kill(Pid::from_raw(pid), Signal::SIGKILL).is_ok()
+    let ours = program.is_ok_and(|program| program == std::env::current_exe().unwrap());
+    let killed = ours && last.get() != pid && kill(Pid::from_raw(pid), Signal::SIGKILL).is_ok();
+    if killed {
+        last.set(pid);
+    }
+    killed
 }

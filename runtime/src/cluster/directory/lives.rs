@@ -14,7 +14,7 @@ impl Entry {
         let mut class = DefaultHasher::new();
         record.spawn.demand.hash(&mut class);
         Entry {
-            record,
+            record: Box::new(record),
             supervisor,
             timer: None,
             order: 0,

@@ -92,7 +92,8 @@ impl Directory {
             ActorState::Pending { since, why: before } => (*since, *before != why),
             _ => (step.now, true),
         };
-        let patience = self.patience(&why, entry.record.spawn.place_within);
+        let lived = entry.record.incarnation > 0;
+        let patience = self.patience(&why, entry.record.spawn.place_within, lived);
         let deadline = since.saturating_add(patience);
         if deadline <= step.now {
             self.bury_lifeless(actor, DeathCause::Unplaceable(why.to_string()), step);
@@ -165,9 +166,15 @@ impl Directory {
         }
     }
 
-    /// How long what is refused may wait.
-    pub(super) fn patience(&self, why: &Unplaceable, place_within: Option<Duration>) -> Duration {
-        match (why.infeasible, self.nodes_missing) {
+    /// How long what is refused may wait. For what had a place before (`lived`), a node that could hold it is missing
+    /// even where none is expected: the one that it was on may come back.
+    pub(super) fn patience(
+        &self,
+        why: &Unplaceable,
+        place_within: Option<Duration>,
+        lived: bool,
+    ) -> Duration {
+        match (why.infeasible, self.nodes_missing || lived) {
             (true, true) if !why.whatever_nodes_come() => self.limits.await_nodes,
             (true, _) => Duration::ZERO,
             (false, _) => place_within.unwrap_or(self.limits.place_within),

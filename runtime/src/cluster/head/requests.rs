@@ -6,7 +6,7 @@ use super::peers::PeerId;
 use super::{Head, HeadEvent};
 use crate::cluster::{ActorEvent, ActorState, DriverEvent, GroupState, Owner};
 use crate::control::{FromHead, PeerRole, Request, Response};
-use crate::ids::{ActorId, GroupId};
+use crate::ids::{ActorId, GroupId, NodeId};
 use crate::observe::{Status, Why};
 
 // What the head keeps of one actor's state, in bytes.
@@ -284,6 +284,35 @@ impl Head<'_> {
         }
         if !left.is_empty() {
             self.waiting.insert(actor, left);
+        }
+    }
+
+    /// A node is here (again): answers who waits to hear where its actors are. After the head's restart that is known
+    /// only now, though nothing has changed for the actors.
+    pub(super) fn answer_where(&mut self, node: NodeId) {
+        let here = self.state.directory().on_node(node);
+        let asked = here.filter(|record| self.waiting.contains_key(&record.spawn.actor));
+        let asked: Vec<_> = asked
+            .map(|record| (record.spawn.actor, record.incarnation, record.state.clone()))
+            .collect();
+        for (actor, incarnation, state) in asked {
+            let mut left = Vec::new();
+            for waiter in self.waiting.remove(&actor).unwrap_or_default() {
+                let response = match waiter.wish {
+                    Wish::Life { .. } => self.fulfil(waiter.wish, actor, incarnation, &state),
+                    _ => None,
+                };
+                match response {
+                    Some(response) => {
+                        let (number, response) = (waiter.number, Ok(response));
+                        self.tell(waiter.peer, FromHead::Response { number, response });
+                    }
+                    None => left.push(waiter),
+                }
+            }
+            if !left.is_empty() {
+                self.waiting.insert(actor, left);
+            }
         }
     }
 

@@ -140,8 +140,9 @@ impl Placement {
     /// more than room stood in its way.
     pub fn helps(&self, nodes: &[NodeId], actor: ActorId, demand: &Demand) -> bool {
         let fits = |node| {
-            let place: Option<&Place> = self.nodes.get(node);
-            place.is_some_and(|place| place.room.fit(demand).is_some() && place.suits(demand))
+            self.nodes
+                .get(node)
+                .is_some_and(|place| place.room.fit(demand).is_some() && place.suits(demand))
         };
         demand.bundle.is_some() || !self.treats_alike(actor, demand) || nodes.iter().any(fits)
     }
