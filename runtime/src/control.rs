@@ -78,7 +78,7 @@ pub(crate) enum Request {
     },
     /// The actor of this name and type.
     Find { name: String, type_name: String },
-    /// End it; answered when it is dead, or its node was told to use force.
+    /// End it; answered when it is dead, or does not end though its node was told to use force.
     Stop { actor: ActorId },
     /// Reserve a placement group; answered when it is reserved or over.
     Reserve(Box<GroupRequest>),

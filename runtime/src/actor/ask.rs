@@ -8,6 +8,7 @@ use bytes::Bytes;
 use futures_util::future::LocalBoxFuture;
 use serde::Serialize;
 
+use super::chain::Chain;
 use super::error::AskError;
 use super::lane::Message;
 use super::local;
@@ -63,15 +64,19 @@ where
 
     async fn send(self) -> Result<M::Result, AskError> {
         let process = Process::current()?;
+        let chain = Chain::present();
+        chain.admit(self.actor, A::TYPE_NAME, A::CONCURRENCY)?;
         if self.retries == 0
             && !process.lanes.is_open(self.actor)
             && let Some(hosted) = process.host.get(self.actor)
         {
-            return local::ask::<A, M>(&process, &hosted, self.message, self.timeout).await;
+            let asking = local::ask::<A, M>(&process, &hosted, self.message, self.timeout, chain);
+            return asking.await;
         }
         let message = Message {
             timeout: self.timeout,
             retries: self.retries,
+            chain,
             ..message::<A, M>(self.actor, &self.message)?
         };
         let bytes = process.lanes.ask(&process, message).await?;
@@ -152,5 +157,6 @@ where
         payload: Bytes::from(payload),
         timeout: None,
         retries: 0,
+        chain: Chain::default(),
     })
 }

@@ -105,6 +105,18 @@ pub enum AskError {
         /// The build of this process.
         ours: String,
     },
+    /// A handler asks an actor that waits for that handler: itself, or one that has asked it, perhaps over others.
+    #[error(
+        "asking {actor} would wait for ever: it is at work on what led to this ask ({ring}) and begins nothing else \
+         before that is done; declare it #[corehold::actor(concurrency = n)], tell instead of asking, or ask in a \
+         future that the handler does not wait for (ctx.spawn)"
+    )]
+    Deadlock {
+        /// The actor.
+        actor: String,
+        /// Who waits for whom, from the first asker to the actor.
+        ring: String,
+    },
     /// The head could not be asked where the actor is.
     #[error("cannot reach the head: {0}; is the cluster up? (`corehold status`)")]
     HeadLost(String),
@@ -126,7 +138,9 @@ impl AskError {
             | AskError::NodeLost { fate, .. }
             | AskError::Timeout { fate, .. } => *fate,
             AskError::NoHandler { .. } => Fate::NotDelivered,
-            AskError::HeadLost(_) | AskError::OtherProgram { .. } => Fate::NotSent,
+            AskError::Deadlock { .. } | AskError::HeadLost(_) | AskError::OtherProgram { .. } => {
+                Fate::NotSent
+            }
             AskError::Cancelled | AskError::Codec(_) | AskError::NoReply { .. } => {
                 Fate::MaybeExecuted
             }

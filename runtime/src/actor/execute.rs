@@ -7,11 +7,12 @@ use std::task::{Poll, ready};
 use actix::dev::MessageResponse as _;
 use actix::fut::ActorFuture;
 use actix::{AsyncContext as _, Context, Handler, Message, ResponseActFuture, ResponseFuture};
-use futures_util::StreamExt as _;
 use futures_util::future::{AbortRegistration, Abortable, LocalBoxFuture, Pending, pending};
+use futures_util::{FutureExt as _, StreamExt as _};
 use tokio::sync::{mpsc, oneshot};
 use tokio::time::Instant;
 
+use super::chain::{Chain, InChain};
 use super::gate::Permit;
 use super::mailbox::Job;
 use super::registry::RemoteActor;
@@ -30,7 +31,11 @@ pub(super) trait Answer<R>: Send + Unpin + 'static {
 }
 
 /// What is left of an answer, to be polled on the actor's thread.
-pub(super) type Rest = LocalBoxFuture<'static, ()>;
+pub struct Rest {
+    pub(super) future: LocalBoxFuture<'static, ()>,
+    /// Whether the actor begins nothing else meanwhile, unless it has a concurrency.
+    pub(super) keeps_turn: bool,
+}
 
 /// The answer to a message that wants none.
 pub(super) struct NoAnswer;
@@ -125,7 +130,8 @@ impl<T: Send + 'static> Answer<Replies<T>> for LocalStream<T> {
     }
 
     fn give(mut self, mut replies: Replies<T>) -> Option<Rest> {
-        Some(Box::pin(async move {
+        let keeps_turn = replies.keeps_turn();
+        let future = Box::pin(async move {
             loop {
                 let Some(to) = &self.to else { return };
                 // Room first: nothing is made that nobody takes.
@@ -138,10 +144,16 @@ impl<T: Send + 'static> Answer<Replies<T>> for LocalStream<T> {
                     }
                 }
             }
-        }))
+        });
+        Some(Rest { future, keeps_turn })
     }
 
-    fn expire(self) {}
+    fn expire(mut self) {
+        if let Some(to) = self.to.take() {
+            // It is empty: nothing was begun.
+            let _ = to.try_send(Err(Unanswered::Expired));
+        }
+    }
 }
 
 impl<T> Drop for LocalStream<T> {
@@ -165,6 +177,8 @@ pub(super) struct Terms {
     pub deadline: Option<Instant>,
     /// Ends the handler's future.
     pub abort: AbortRegistration,
+    /// Who waits for the handler, with the actor itself.
+    pub chain: Chain,
 }
 
 impl Terms {
@@ -202,21 +216,21 @@ pub(super) fn execute<A, M, W>(
     M: Message + 'static,
     W: Answer<M::Result>,
 {
-    let Terms { permit, abort, .. } = terms;
+    let Terms {
+        permit,
+        abort,
+        mut chain,
+        ..
+    } = terms;
     let turn = running.begin::<M>();
     answer.begin();
-    let mut response = Some(actor.handle(message, ctx));
+    let mut response = Some(chain.enter(|| actor.handle(message, ctx)));
     // actix spawns the futures that handlers return where nothing can end them; so they are taken out first.
     let any: &mut dyn Any = &mut response;
     if let Some(future) = any.downcast_mut::<Option<ResponseFuture<M::Result>>>() {
-        let future = future.take().expect("just put there");
-        let handled = async move {
-            if let Some(rest) = answer.give(future.await) {
-                rest.await;
-            }
-        };
-        run(running, handled, abort, (permit, turn));
-        return;
+        let reply = future.take().expect("just put there").map(Some);
+        let handled = handle(reply, answer, turn, chain);
+        return run(running, handled, abort, permit);
     }
     if let Some(future) = any.downcast_mut::<Option<ResponseActFuture<A, M::Result>>>() {
         ctx.spawn(ActHandler {
@@ -224,7 +238,9 @@ pub(super) fn execute<A, M, W>(
             rest: None,
             aborted: Abortable::new(pending(), abort),
             answer: Some(answer),
-            _held: (permit, turn),
+            _permit: permit,
+            turn: Some(turn),
+            chain,
         });
         return;
     }
@@ -234,21 +250,44 @@ pub(super) fn execute<A, M, W>(
     match reply.try_recv() {
         Ok(reply) => {
             if let Some(rest) = answer.give(reply) {
-                run(running, rest, abort, (permit, turn));
+                run(running, rest.finish(turn, chain), abort, permit);
             }
         }
         // A response type that answers later, in a way of its own.
         Err(oneshot::error::TryRecvError::Empty) => {
-            let handled = async move {
-                if let Ok(reply) = reply.await
-                    && let Some(rest) = answer.give(reply)
-                {
-                    rest.await;
-                }
-            };
-            run(running, handled, abort, (permit, turn));
+            let handled = handle(reply.map(Result::ok), answer, turn, chain);
+            run(running, handled, abort, permit);
         }
         Err(oneshot::error::TryRecvError::Closed) => drop(answer),
+    }
+}
+
+/// Waits for the handler's reply and gives it. The turn is its own, until all that belongs to the handling is done.
+async fn handle<R, W: Answer<R>>(
+    reply: impl Future<Output = Option<R>> + Unpin,
+    answer: W,
+    turn: Turn,
+    chain: Chain,
+) {
+    let mut replying = InChain {
+        chain,
+        future: reply,
+    };
+    let reply = (&mut replying).await;
+    if let Some(rest) = reply.and_then(|reply| answer.give(reply)) {
+        rest.finish(turn, replying.chain).await;
+    }
+}
+
+impl Rest {
+    async fn finish(self, turn: Turn, chain: Chain) {
+        let Rest { future, keeps_turn } = self;
+        if keeps_turn {
+            InChain { chain, future }.await;
+        } else {
+            drop(turn);
+            future.await;
+        }
     }
 }
 
@@ -256,12 +295,12 @@ fn run(
     running: &mut Running,
     handled: impl Future<Output = ()> + 'static,
     abort: AbortRegistration,
-    held: (Permit, Turn),
+    permit: Permit,
 ) {
     let handled = Abortable::new(handled, abort);
     running.push(Box::pin(async move {
         let _ = handled.await;
-        drop(held);
+        drop(permit);
     }));
 }
 
@@ -272,7 +311,9 @@ struct ActHandler<A: RemoteActor, R, W> {
     rest: Option<Rest>,
     aborted: Abortable<Pending<()>>,
     answer: Option<W>,
-    _held: (Permit, Turn),
+    _permit: Permit,
+    turn: Option<Turn>,
+    chain: Chain,
 }
 
 impl<A: RemoteActor, R, W: Answer<R> + Unpin> ActorFuture<A> for ActHandler<A, R, W> {
@@ -284,15 +325,22 @@ impl<A: RemoteActor, R, W: Answer<R> + Unpin> ActorFuture<A> for ActHandler<A, R
         ctx: &mut Context<A>,
         task: &mut std::task::Context<'_>,
     ) -> Poll<()> {
-        if Pin::new(&mut self.aborted).poll(task).is_ready() {
+        let this = &mut *self;
+        if Pin::new(&mut this.aborted).poll(task).is_ready() {
             return Poll::Ready(());
         }
-        if self.answer.is_some() {
-            let reply = ready!(self.future.as_mut().poll(actor, ctx, task));
-            self.rest = self.answer.take().and_then(|answer| answer.give(reply));
+        if this.answer.is_some() {
+            let future = &mut this.future;
+            let reply = this.chain.enter(|| future.as_mut().poll(actor, ctx, task));
+            let reply = ready!(reply);
+            this.rest = this.answer.take().and_then(|answer| answer.give(reply));
+            if this.rest.as_ref().is_some_and(|rest| !rest.keeps_turn) {
+                this.turn = None;
+                this.chain = Chain::default();
+            }
         }
-        match &mut self.rest {
-            Some(rest) => rest.as_mut().poll(task),
+        match &mut this.rest {
+            Some(rest) => this.chain.enter(|| rest.future.as_mut().poll(task)),
             None => Poll::Ready(()),
         }
     }

@@ -30,6 +30,7 @@ use bytes::Bytes;
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 use tokio::time::Instant;
 
+use super::chain::Chain;
 use crate::ids::ActorId;
 
 /// What a caller says when it opens a lane's stream.
@@ -94,6 +95,8 @@ struct Call {
     method: u64,
     kind: Kind,
     deadline: Option<Deadline>,
+    /// Who waits for it.
+    chain: Chain,
     payload: Bytes,
 }
 

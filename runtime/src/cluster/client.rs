@@ -104,10 +104,11 @@ impl Cluster {
     }
 
     /// Ends an actor for good, after the message in its hands; returns when it is dead. One that is still at work after
-    /// 5 s is ended by force, and not waited for.
+    /// 5 s is ended by force.
     ///
     /// # Errors
-    /// When the head is out of reach.
+    /// When the head is out of reach, or the actor goes on in spite of force, 10 s after the order: only one that was
+    /// spawned with `.process()` can be ended whatever it does.
     pub async fn stop<A: RemoteActor>(&self, actor: &Handle<A>) -> Result<()> {
         let request = Request::Stop { actor: actor.id() };
         Process::current()?

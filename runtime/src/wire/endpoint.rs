@@ -6,7 +6,7 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use super::identity::SERVER_NAME;
-use super::{CodecError, FrameReader, FrameWriter, Identity, IdentityError, Opening};
+use super::{CodecError, FrameReader, FrameWriter, Identity, IdentityError, Opening, reset};
 
 // A dead peer is noticed by silence (a killed process says nothing): well within the 5 s promised.
 const IDLE_TIMEOUT: Duration = Duration::from_millis(3_000);
@@ -121,10 +121,14 @@ impl Endpoint {
         let mut client = quinn::ClientConfig::new(Arc::new(client));
         client.transport_config(transport);
 
-        let inner = quinn::Endpoint::server(server, addr).map_err(|e| WireError::Bind {
+        let taken = |e: std::io::Error| WireError::Bind {
             addr,
             why: e.to_string(),
-        })?;
+        };
+        let socket = std::net::UdpSocket::bind(addr).map_err(taken)?;
+        let config = reset::endpoint_config(identity, socket.local_addr().map_err(taken)?);
+        let runtime = Arc::new(quinn::TokioRuntime);
+        let inner = quinn::Endpoint::new(config, Some(server), socket, runtime).map_err(taken)?;
         Ok(Self {
             inner,
             client,

@@ -7,6 +7,7 @@ mod codec;
 mod endpoint;
 mod frame;
 mod identity;
+mod reset;
 pub mod session;
 
 pub use codec::{CodecError, decode, encode};

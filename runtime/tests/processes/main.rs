@@ -7,6 +7,8 @@ mod actors;
 mod cases;
 mod cluster;
 mod head_death;
+mod hosts;
+mod kills;
 mod light;
 mod link;
 mod lives;
@@ -15,6 +17,7 @@ mod network;
 mod partition;
 mod placement;
 mod programs;
+mod rings;
 mod tester;
 
 use std::process::{Command, ExitCode};
@@ -33,7 +36,9 @@ fn all() -> impl Iterator<Item = &'static (&'static str, fn())> {
         messages::CASES,
         network::CASES,
         placement::ALL,
+        rings::CASES,
         head_death::ALL,
+        kills::CASES,
         light::ALL,
         partition::ALL,
         programs::ALL,

@@ -2,15 +2,15 @@
 //! should be.
 
 use std::path::PathBuf;
-use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
 use corehold::cluster::{Capacity, Hello, LabelTest, Milli, Return};
 use corehold::prelude::*;
-use corehold::{entry, wire};
+use corehold::wire;
 
 use crate::actors::{Keep, Keeper, Kept, Slow, Tick, Ticker, Whereabouts};
 use crate::cluster::{ONE, TestCluster};
+use crate::hosts::{Hosts, joined};
 
 pub const ALL: &[(&str, fn())] = &[
     (
@@ -26,117 +26,12 @@ pub const ALL: &[(&str, fn())] = &[
     ("another_build_is_no_node_but_a_driver", other_build),
 ];
 
-/// A network namespace with one link to this one; removed when dropped.
-pub struct Namespace {
-    pub name: String,
-    link: String,
-    pub here: String,
-    pub there: String,
-}
-
-fn ip(arguments: &str) -> Result<(), String> {
-    let output = Command::new("ip").args(arguments.split(' ')).output();
-    match output {
-        Ok(output) if output.status.success() => Ok(()),
-        Ok(output) => Err(String::from_utf8_lossy(&output.stderr).into_owned()),
-        Err(e) => Err(e.to_string()),
-    }
-}
-
-impl Namespace {
-    pub fn new() -> Result<Self, String> {
-        let pid = std::process::id();
-        let net = format!("10.213.{}", pid % 250);
-        let space = Self {
-            name: format!("corehold-{pid}"),
-            link: format!("ch{pid}"),
-            here: format!("{net}.1"),
-            there: format!("{net}.2"),
-        };
-        let Self {
-            name,
-            link,
-            here,
-            there,
-        } = &space;
-        ip(&format!("netns add {name}"))?;
-        ip(&format!(
-            "link add {link} type veth peer name far netns {name}"
-        ))?;
-        ip(&format!("addr add {here}/30 dev {link}"))?;
-        ip(&format!("link set {link} up"))?;
-        ip(&format!("-n {name} addr add {there}/30 dev far"))?;
-        ip(&format!("-n {name} link set lo up"))?;
-        ip(&format!("-n {name} link set far up"))?;
-        Ok(space)
-    }
-
-    fn cut(&self) {
-        ip(&format!("-n {} link set far down", self.name)).unwrap();
-    }
-
-    fn mend(&self) {
-        ip(&format!("-n {} link set far up", self.name)).unwrap();
-    }
-}
-
-impl Drop for Namespace {
-    fn drop(&mut self) {
-        let _ = ip(&format!("link del {}", self.link));
-        let _ = ip(&format!("netns del {}", self.name));
-    }
-}
-
-/// A node's process that was started by hand; killed when dropped.
-pub struct Far(pub Child);
-
-impl Drop for Far {
-    fn drop(&mut self) {
-        let _ = self.0.kill();
-        let _ = self.0.wait();
-    }
-}
-
 fn silent_node() {
-    let space = match Namespace::new() {
-        Ok(space) => space,
-        Err(why) => {
-            println!(
-                "skipped a_silent_node_is_lost_and_fenced_when_it_comes_back: it needs `ip netns` and root: {why}"
-            );
-            return;
-        }
+    let Some(hosts) = Hosts::up("a_silent_node_is_lost_and_fenced_when_it_comes_back") else {
+        return;
     };
-    let node = |name: &str, address: &str, kind: &str| {
-        format!(
-            "[[node]]\nname = \"{name}\"\nhost = \"local\"\nlisten = \"{address}:0\"\nlabels = {{ kind = \"{kind}\" }}\n\
-             cores = [0]\n"
-        )
-    };
-    let listen = format!("listen = \"{}:0\"", space.here);
-    let one = node("one", &space.here, "a");
-    let up = TestCluster::written_with(&listen, &one);
-    entry::up(&std::env::current_exe().unwrap(), &up.config()).unwrap();
-    // The far node has a file of its own, in which it is named; the keys are the cluster's.
-    let file = up.config().with_file_name("far.toml");
-    let text = format!(
-        "[cluster]\n{listen}\n{one}{}",
-        node("far", &space.there, "b")
-    );
-    std::fs::write(&file, text).unwrap();
-    let log = std::fs::File::create(up.keys().with_file_name("logs").join("far.log")).unwrap();
-    let program = std::env::current_exe().unwrap();
-    let far = Command::new("ip")
-        .args(["netns", "exec", &space.name])
-        .arg(program)
-        .args(["--corehold-role=node", "--corehold-name=far"])
-        .arg(format!("--corehold-head={}", up.address_of("head")))
-        .arg(format!("--corehold-cluster={}", file.display()))
-        .stdin(Stdio::null())
-        .stdout(log.try_clone().unwrap())
-        .stderr(log)
-        .spawn();
-    let _far = Far(far.unwrap());
+    let _far = hosts.start_far();
+    let up = &hosts.up;
 
     let ticks = up.config().with_file_name("ticks");
     up.drive(async |cluster| {
@@ -169,7 +64,7 @@ fn silent_node() {
         let cutting = async {
             // The ask is on its way when the link is cut.
             tokio::time::sleep(Duration::from_millis(300)).await;
-            space.cut();
+            hosts.cut();
             Instant::now()
         };
         let (error, cut) = futures_util::join!(pending, cutting);
@@ -187,7 +82,7 @@ fn silent_node() {
         assert_eq!(kept, [] as [u64; 0]);
         assert_eq!(stays.ask(Kept).await?, [1]);
 
-        space.mend();
+        hosts.mend();
         joined(&cluster, 2).await?;
         // It takes orders when it has ended what it ran.
         let again = on(&["b"]).spawn().await?;
@@ -221,20 +116,6 @@ async fn retried<T, F: Future<Output = Result<T, AskError>>>(
         }
     }
     ask().await
-}
-
-/// Waits until the far node is alive in the eyes of the head, as the process of this number under its name.
-async fn joined(cluster: &Cluster, incarnation: u32) -> corehold::Result<()> {
-    let began = Instant::now();
-    loop {
-        let status = cluster.status().await?;
-        let far = status.nodes.iter().find(|node| node.name == "far");
-        if far.is_some_and(|far| (far.incarnation, far.health.as_str()) == (incarnation, "alive")) {
-            return Ok(());
-        }
-        assert!(began.elapsed() < Duration::from_secs(30), "{status}");
-        tokio::time::sleep(Duration::from_millis(50)).await;
-    }
 }
 
 // The greeting and the words of a peer, as the control stream has them: the head's own types are not public.

@@ -212,10 +212,10 @@ impl Default for Grpo {
         Self {
             steps: 400,
             seconds: 330.0,
-            groups: 5,
+            groups: 3,
             group_size: 16,
             replay: 1,
-            emit: 8,
+            emit: 6,
             lr: 1.5e-4,
             kl: 0.02,
             entropy_bonus: 0.1,

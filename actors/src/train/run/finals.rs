@@ -12,9 +12,9 @@ use crate::train::progress::Phase;
 use crate::train::record::{CorpusRow, FinalRow, RivalKind};
 
 /// Kernels that may be the best: the single highest rate is the luckiest one.
-const CANDIDATES: u32 = 8;
+const CANDIDATES: u32 = 12;
 /// Measurements that choose among them.
-const HEATS: u32 = 3;
+const HEATS: u32 = 5;
 /// Random kernels judged between two writes to the record.
 const CHUNK: usize = 40;
 

@@ -334,6 +334,7 @@ impl Lane {
             permit,
             deadline: call.deadline.map(|d| d.0),
             abort: registration,
+            chain: call.chain.with(self.hosted.id),
         };
         let streams = call.kind == Kind::Stream;
         let credit = streams.then(|| Arc::new(Semaphore::new(CREDIT as usize)));

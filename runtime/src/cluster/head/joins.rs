@@ -105,5 +105,6 @@ impl Head<'_> {
             self.tell(peer, FromHead::Heard { actor, incarnation });
         }
         self.act(actions);
+        self.answer_where(node);
     }
 }

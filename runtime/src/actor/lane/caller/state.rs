@@ -144,6 +144,7 @@ impl State {
             method: outgoing.method,
             kind: outgoing.kind,
             deadline: outgoing.deadline.map(Deadline),
+            chain: outgoing.chain.clone(),
             payload: outgoing.payload.clone(),
         };
         let bytes = call.payload.len() + OVERHEAD;
