@@ -204,18 +204,19 @@ impl Terminal {
 
 /// A line as the terminal shows it: `[counter@one] text`.
 fn shown(node: &str, who: &Who, said: &Said) -> String {
-    let tag = match &who.name {
-        Some(name) => name.clone(),
+    let id = who.actor.to_string();
+    let (tag, named) = match &who.name {
+        Some(name) => (name.clone(), name),
         None => {
             let short = who.actor_type.rsplit("::").next().unwrap_or_default();
-            format!("{short} {:.6}", who.actor.to_string())
+            (format!("{short} {id:.6}"), &id)
         }
     };
     match said {
         Said::Line(text) => format!("[{tag}@{node}] {text}\n"),
         Said::Missed(lines) => {
             format!(
-                "[{tag}@{node}] ... {lines} lines left out: more than could be passed on; `corehold logs {tag}`\n"
+                "[{tag}@{node}] ... {lines} lines left out: more than could be passed on; `corehold logs {named}`\n"
             )
         }
     }
