@@ -95,7 +95,7 @@ fn what_is_in_the_way_is_told() {
 fn a_full_disk_is_told_and_nothing_is_left() {
     let folder = tempfile::tempdir().unwrap();
     // In a mount namespace of its own, which ends with the shell. Enough room for the folders and the first file.
-    let script = "mount -t tmpfs -o size=12k,mode=0700 none . && \"$0\" new sub/app; code=$?; ls -A; exit $code";
+    let script = "mount -t tmpfs -o size=12k,mode=0700 none . && cd \"$PWD\" && \"$0\" new sub/app; code=$?; ls -A; exit $code";
     let output = Command::new("unshare")
         .args([
             "--mount",

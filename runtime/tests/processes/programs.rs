@@ -7,24 +7,28 @@ use std::io::{BufRead as _, BufReader, Read as _, Write as _};
 use std::os::unix::fs::PermissionsExt as _;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output, Stdio};
-use std::sync::Arc;
 
 use corehold::prelude::*;
-use corehold::program::{Digest, ProgramHeader};
 use corehold::{Error, entry, wire};
 
 use crate::actors::{Keep, Keeper, Kept, Whereabouts};
 use crate::cluster::{ONE, TWO, TestCluster};
 use crate::hosts::Hosts;
 
+mod falsified;
+
 pub const ALL: &[(&str, fn())] = &[
     ("a_program_of_another_build_is_shipped_once", shipped),
     ("another_host_gets_a_copy_of_its_own", other_host),
+    ("a_kept_program_starts_without_its_driver", left_alone),
     ("programs_do_not_see_each_others_types", apart),
-    ("a_damaged_program_is_not_run", damaged),
+    ("a_damaged_program_is_not_run", falsified::damaged),
     ("what_actors_print_comes_to_their_driver", heard),
     ("who_prints_too_much_is_cut_short_and_told", too_much),
-    ("a_start_ends_that_waits_for_its_program", given_up),
+    (
+        "a_start_ends_that_waits_for_its_program",
+        falsified::given_up,
+    ),
 ];
 
 /// What a program of another build is to do, where this process is one.
@@ -189,6 +193,45 @@ async fn ship(cluster: Cluster) -> corehold::Result<()> {
     Ok(())
 }
 
+fn left_alone() {
+    let up = TestCluster::up(ONE);
+    let program = another_build(&up, 1);
+    let kill = |pid: &str| {
+        let pid = nix::unistd::Pid::from_raw(pid.trim().parse().unwrap());
+        nix::sys::signal::kill(pid, nix::sys::signal::Signal::SIGKILL).unwrap();
+    };
+    let become_so = |parts: &[&str]| {
+        let began = std::time::Instant::now();
+        loop {
+            let status = up.status();
+            let line = status.lines().find(|line| line.contains("theirs"));
+            if line.is_some_and(|line| parts.iter().all(|part| line.contains(part))) {
+                return;
+            }
+            assert!(
+                began.elapsed() < std::time::Duration::from_secs(60),
+                "{status}"
+            );
+        }
+    };
+    // No process of the program is left, but what the node keeps.
+    kill(&text(&run(&up, &program, "keep", &[]).stdout));
+    become_so(&[" 2 ", "alive"]);
+    // Nor that.
+    let folder = up.keys().with_file_name("programs");
+    std::fs::remove_dir_all(&folder).unwrap();
+    let runs_it = |process: &std::fs::DirEntry| {
+        let exe = std::fs::read_link(process.path().join("exe"));
+        exe.is_ok_and(|exe| exe.starts_with(&folder))
+    };
+    for process in std::fs::read_dir("/proc").unwrap().flatten() {
+        if runs_it(&process) {
+            kill(process.file_name().to_str().unwrap());
+        }
+    }
+    become_so(&["dead", "no process sends the program"]);
+}
+
 fn apart() {
     let up = TestCluster::up(TWO);
     let (first, second) = (another_build(&up, 1), another_build(&up, 2));
@@ -237,17 +280,13 @@ async fn run_aside(up: &TestCluster, program: &Path, what: &str, with: &[(&str, 
 
 /// Leaves an actor behind.
 async fn keep(cluster: Cluster) -> corehold::Result<()> {
-    let keeper = cluster
-        .actor(Keeper::default())
-        .name("theirs")
-        .detached()
-        .spawn()
-        .await?;
+    let keeper = cluster.actor(Keeper::default()).name("theirs");
+    let keeper = keeper.restart(Restart::on_failure(2)).detached();
+    let keeper = keeper.spawn().await?;
     keeper.ask(Keep(2)).await?;
-    assert_eq!(
-        cluster.find::<Keeper>("theirs").await?.ask(Kept).await?,
-        [2]
-    );
+    let found = cluster.find::<Keeper>("theirs").await?;
+    assert_eq!(found.ask(Kept).await?, [2]);
+    println!("{}", found.ask(Whereabouts).await?.1);
     Ok(())
 }
 
@@ -394,160 +433,4 @@ fn too_much() {
     let total = seen + missed;
     assert!((CHATTER..=CHATTER + 1).contains(&total), "{seen}, {missed}");
     assert!(seen > 0 && missed > 0, "{seen}, {missed}");
-}
-
-// Words of the control stream, as far as these cases use them.
-#[derive(Serialize)]
-enum Role {
-    #[allow(dead_code)]
-    Node,
-    Driver {
-        id: u64,
-        name: String,
-        logs: bool,
-    },
-}
-
-#[derive(Serialize)]
-enum Word {
-    Request { number: u64, request: Request },
-}
-
-#[derive(Serialize)]
-enum Request {
-    Spawn(Box<corehold::cluster::SpawnRequest>),
-}
-
-/// A peer with the cluster's keys that runs "program" `build`, spawns an actor of it and answers who asks for the
-/// program by `answer`; where it is `fickle`, it leaves when it has been asked. Gives what `corehold status` says when
-/// the actor is dead.
-async fn false_driver(
-    up: &Arc<TestCluster>,
-    build: &str,
-    fickle: bool,
-    answer: impl AsyncFn(wire::FrameWriter),
-) -> String {
-    let identity = wire::Identity::load(&up.keys()).unwrap();
-    let endpoint = wire::Endpoint::bind(([127, 0, 0, 1], 0).into(), &identity).unwrap();
-    let connection = endpoint.connect(up.address_of("head")).await.unwrap();
-    let id = rand::random();
-    let role = Role::Driver {
-        id,
-        name: "false".to_owned(),
-        logs: false,
-    };
-    let mut hello = wire::Hello::of(&role).unwrap();
-    hello.build_id = build.to_owned();
-    let opened = connection
-        .open(&wire::Opening::Control(Box::new(hello)))
-        .await;
-    let (mut words, orders) = opened.unwrap();
-    let request = corehold::cluster::SpawnRequest {
-        actor: corehold::ActorId(id),
-        name: None,
-        owner: corehold::cluster::Owner::Driver(id),
-        owner_life: 0,
-        demand: corehold::cluster::Demand::of("Keeper"),
-        args: Vec::new(),
-        restart: Restart::Never,
-        terms: Default::default(),
-        process: false,
-        place_within: None,
-    };
-    let request = Request::Spawn(Box::new(request));
-    words
-        .send(&Word::Request { number: 1, request })
-        .await
-        .unwrap();
-    let line = std::cell::RefCell::new(Some((words, orders)));
-    let serving = async {
-        while let Some(handshake) = endpoint.accept().await {
-            let Some(peer) = handshake.finish().await else {
-                continue;
-            };
-            while let Some(accepted) = peer.accept().await {
-                let incoming = accepted.opening().await.unwrap();
-                assert!(matches!(incoming.opening, wire::Opening::Program(_)));
-                if fickle {
-                    line.take();
-                }
-                answer(incoming.writer).await;
-            }
-        }
-    };
-    let dying = async {
-        loop {
-            let up = up.clone();
-            let status = tokio::task::spawn_blocking(move || up.status())
-                .await
-                .unwrap();
-            let actor = format!("{id:016x}");
-            let line = status
-                .lines()
-                .find(|line| line.contains(&actor))
-                .unwrap_or_default();
-            if line.contains("dead") {
-                return line.to_owned();
-            }
-        }
-    };
-    let end = tokio::select! {
-        () = serving => unreachable!("the endpoint is open"),
-        end = dying => end,
-    };
-    endpoint.close("done").await;
-    end
-}
-
-fn block_on<T>(work: impl Future<Output = T>) -> T {
-    let runtime = tokio::runtime::Builder::new_current_thread()
-        .enable_all()
-        .build();
-    runtime.unwrap().block_on(work)
-}
-
-fn damaged() {
-    let up = Arc::new(TestCluster::up(ONE));
-    let announced = Digest([0xab; 32]);
-    for (build, sent) in [("corrupted", 5_000usize), ("truncated", 1_234)] {
-        let end = block_on(false_driver(&up, build, false, async |mut writer| {
-            let header = ProgramHeader::Sent {
-                sha256: announced,
-                len: 5_000,
-            };
-            writer.send(&header).await.unwrap();
-            writer.send_raw(&vec![7; sent]).await.unwrap();
-            writer.finish();
-            writer.stopped().await;
-        }));
-        // Both hashes: the announced one, and that of what came.
-        let got = "of 5000 bytes with sha256";
-        assert!(end.contains("came damaged") && end.contains(got), "{end}");
-        assert!(end.contains(&announced.to_string()), "{end}");
-    }
-    assert_eq!(kept(&up), [] as [PathBuf; 0]);
-    // Such a peer harms nobody else.
-    let program = another_build(&up, 1);
-    run(&up, &program, "ship-one", &[]);
-}
-
-fn given_up() {
-    let up = Arc::new(TestCluster::up(ONE));
-    let end = block_on(false_driver(&up, "endless", true, async |mut writer| {
-        let header = ProgramHeader::Sent {
-            sha256: Digest([1; 32]),
-            len: u64::MAX,
-        };
-        writer.send(&header).await.unwrap();
-        writer.send_raw(&[0; 100]).await.unwrap();
-        // The rest never comes.
-        writer.stopped().await;
-    }));
-    assert!(end.contains("owner"), "{end}");
-    // A thread that writes removes what it wrote.
-    let began = std::time::Instant::now();
-    while !kept(&up).is_empty() {
-        assert!(began.elapsed() < std::time::Duration::from_secs(10));
-        std::thread::sleep(std::time::Duration::from_millis(10));
-    }
 }

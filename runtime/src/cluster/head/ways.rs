@@ -40,6 +40,8 @@ impl Head<'_> {
             .peers
             .iter()
             .filter(|(_, peer)| peer.build == *program)
+            // The worker of its last life is dead, though its connection may not have ended yet.
+            .filter(|(_, peer)| !matches!(&peer.role, PeerRole::Worker { actor, .. } if *actor == order.actor))
             .map(|(id, peer)| {
                 // Drivers have the program from where it was built; workers had it sent.
                 let rank = match &peer.role {
