@@ -16,7 +16,7 @@ use std::time::SystemTime;
 use nix::fcntl::{Flock, FlockArg};
 use sha2::{Digest as _, Sha256};
 
-use super::{Digest, ProgramError};
+use super::{Damage, Digest, ProgramError};
 
 /// Programs that a folder keeps, with those in use; more are kept only where more are in use.
 const KEPT: usize = 8;
@@ -243,14 +243,14 @@ impl Receiving<'_> {
     pub fn finish(mut self) -> Result<Executable, ProgramError> {
         let got = Digest(self.hasher.clone().finalize().into());
         if got != self.expected || self.bytes != self.len {
-            return Err(ProgramError::Damaged {
+            return Err(ProgramError::Damaged(Box::new(Damage {
                 build: self.build.clone(),
                 from: self.from.clone(),
                 bytes: self.bytes,
                 len: self.len,
                 expected: self.expected,
                 got,
-            });
+            })));
         }
         let path = self.programs.path_of(&self.build, got);
         // Another node of this machine may have been quicker; one that is in use is not replaced.

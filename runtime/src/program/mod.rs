@@ -56,28 +56,33 @@ pub enum ProgramHeader {
     },
 }
 
+/// A program that is not what was announced.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error(
+    "the program (build {build}) came damaged from {from}: {bytes} of {len} bytes with sha256 {got}, where {expected} \
+     was announced; nothing of it was kept or run"
+)]
+pub struct Damage {
+    /// The build.
+    pub build: String,
+    /// Who sent it.
+    pub from: String,
+    /// How many bytes came.
+    pub bytes: u64,
+    /// How many were announced.
+    pub len: u64,
+    /// The hash that was announced.
+    pub expected: Digest,
+    /// The hash of what came.
+    pub got: Digest,
+}
+
 /// Why there is no program to run.
 #[derive(Debug, thiserror::Error)]
 pub enum ProgramError {
     /// What came is not what was announced.
-    #[error(
-        "the program (build {build}) came damaged from {from}: {bytes} of {len} bytes with sha256 {got}, where {expected} \
-         was announced; nothing of it was kept or run"
-    )]
-    Damaged {
-        /// The build.
-        build: String,
-        /// Who sent it.
-        from: String,
-        /// How many bytes came.
-        bytes: u64,
-        /// How many were announced.
-        len: u64,
-        /// The hash that was announced.
-        expected: Digest,
-        /// The hash of what came.
-        got: Digest,
-    },
+    #[error("{0}")]
+    Damaged(Box<Damage>),
     /// Nobody sends it.
     #[error(
         "no process sends the program (build {build}): {why}; start it again with `corehold run`"

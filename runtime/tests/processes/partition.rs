@@ -121,7 +121,7 @@ async fn retried<T, F: Future<Output = Result<T, AskError>>>(
 // The greeting and the words of a peer, as the control stream has them: the head's own types are not public.
 #[derive(Serialize)]
 enum Role {
-    Node(Return),
+    Node(Box<Return>),
     Driver { id: u64, name: String, logs: bool },
 }
 
@@ -169,11 +169,11 @@ fn deaf_peer() {
                 ..Capacity::default()
             },
         };
-        let role = Role::Node(Return {
+        let role = Role::Node(Box::new(Return {
             hello,
             lives: Vec::new(),
             ended: Vec::new(),
-        });
+        }));
         let hello = wire::Hello::of(&role).unwrap();
         let (mut words, mut orders) = knock(&up, hello).await;
         let welcome = orders.recv::<Answer>().await.unwrap();
@@ -260,11 +260,11 @@ fn other_build() {
         class: String::new(),
         capacity: Capacity::default(),
     };
-    let node = Role::Node(Return {
+    let node = Role::Node(Box::new(Return {
         hello,
         lives: Vec::new(),
         ended: Vec::new(),
-    });
+    }));
     let mut hello = wire::Hello::of(&node).unwrap();
     hello.build_id = "another".to_owned();
     let why = refusal(hello);
