@@ -112,7 +112,7 @@ impl Line {
                 End::Away(why) => why,
             };
             process.head.away();
-            if self.lease.is_zero() {
+            if self.lease.is_zero() || orders.is_closed() {
                 return why;
             }
             tracing::warn!(%why, "the head is away");

@@ -1,4 +1,6 @@
 //! The crate that `corehold new` writes: built, run alone, and run on a cluster whose nodes are another build.
+//!
+//! It is built in the workspace's own target folder: it depends on the same crates, which are built by then.
 
 use std::path::Path;
 use std::process::{Command, Output};
@@ -9,11 +11,10 @@ use crate::cargo::cargo;
 /// What its `main` prints: the totals of `sum`.
 const SAID: &str = "1 -> 1\n2 -> 4\n3 -> 10\n4 -> 20\n";
 
-/// In `target/new-program`; what it is built of stays there for the next time.
 pub fn run(root: &Path, target: &Path) -> Result<(), Failure> {
     let corehold = target.join("debug").join("corehold");
     let folder = target.join("new-program");
-    let app = folder.join("app");
+    let app = folder.join("corehold-new-app");
     if app.exists() {
         std::fs::remove_dir_all(&app)?;
     }
@@ -24,11 +25,11 @@ pub fn run(root: &Path, target: &Path) -> Result<(), Failure> {
     // Nothing is downloaded that the workspace was not built of.
     let mut build = cargo("build");
     build.arg("--offline").current_dir(&app);
-    build.env("CARGO_TARGET_DIR", folder.join("target"));
+    build.env("CARGO_TARGET_DIR", target);
     if !build.status()?.success() {
         return Err("the crate that `corehold new` writes does not build".into());
     }
-    let program = folder.join("target/debug/app");
+    let program = target.join("debug/corehold-new-app");
     let alone = done(Command::new(&program).current_dir(&app))?;
     expect(&alone.stdout, SAID)?;
     let mut on_a_cluster = Command::new(&corehold);
