@@ -21,7 +21,7 @@ impl fmt::Display for ObjectId {
     }
 }
 
-/// 64-bit FNV-1a: how type names travel. Peers run one build, so that a name means one type.
+/// 64-bit FNV-1a: how type names travel. Who talks to an actor is of its build, so that a name means one type.
 pub(crate) const fn name_hash(name: &str) -> u64 {
     hash_on(0xcbf2_9ce4_8422_2325, name)
 }

@@ -1,4 +1,5 @@
 //! `cargo xtask test`: all that CI runs, stage by stage.
+mod new_program;
 mod packages;
 
 use std::path::{Path, PathBuf};
@@ -63,7 +64,7 @@ const STAGES: &[Stage] = &[
     },
     Stage {
         name: "examples",
-        what: "the example programs, each alone and on a cluster of two nodes",
+        what: "the example programs, alone and on two nodes, and the one that `corehold new` writes",
         run: examples,
     },
     Stage {
@@ -222,7 +223,7 @@ fn examples(root: &Path) -> Result<(), Failure> {
         command.arg("run").arg(debug.join(program));
         execute(command.current_dir(root))?;
     }
-    Ok(())
+    new_program::run(root, &target_dir(root))
 }
 
 /// With nextest where it is installed, which runs tests of different binaries at once.

@@ -3,6 +3,7 @@
 mod bench;
 mod doctor;
 mod logs;
+mod new;
 mod operate;
 mod run;
 mod summary;
@@ -56,7 +57,7 @@ enum Command {
         #[arg(long)]
         json: bool,
     },
-    /// Run a program of your own on the cluster, with its own actors
+    New(new::New),
     Run(run::Run),
     /// Be a node of a cluster whose head runs already
     Node(operate::Node),
@@ -93,6 +94,7 @@ pub fn main() -> ExitCode {
         Command::Train(train) => train.run(),
         Command::Bench(bench) => bench.run(),
         Command::Doctor { json } => doctor::run(json),
+        Command::New(new) => new.run(),
         Command::Run(run) => run.run(),
         Command::Node(node) => node.run(),
         Command::Logs(logs) => logs.run(),

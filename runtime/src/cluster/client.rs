@@ -1,6 +1,6 @@
 //! A program's view of the cluster it has joined.
 
-use crate::actor::{Handle, RemoteActor, ReserveGroup, Spawn};
+use crate::actor::{AskError, Handle, RemoteActor, ReserveGroup, Spawn};
 use crate::cluster::Owner;
 use crate::control::{Request, Response};
 use crate::error::{Error, Result};
@@ -86,7 +86,8 @@ impl Cluster {
     /// The actor of this name.
     ///
     /// # Errors
-    /// [`Error::NotFound`] lists names like it, or says that the actor is of another type or dead.
+    /// [`Error::NotFound`] lists names like it, or says that the actor is of another type or dead;
+    /// [`AskError::OtherProgram`] says that it belongs to a program of another build.
     pub async fn find<A: RemoteActor>(&self, name: &str) -> Result<Handle<A>> {
         let request = Request::Find {
             name: name.to_owned(),
@@ -94,6 +95,9 @@ impl Cluster {
         };
         match Process::current()?.head.request(request).await? {
             Ok(Response::Found(id)) => Ok(Handle::new(id)),
+            Ok(Response::OtherProgram { build }) => {
+                Err(AskError::other_program(format_args!("`{name}`"), build).into())
+            }
             Ok(other) => Err(Error::NotFound(format!("the head answered {other:?}"))),
             Err(why) => Err(Error::NotFound(why)),
         }

@@ -7,17 +7,20 @@ use std::sync::{Arc, Mutex, MutexGuard};
 use tokio::sync::mpsc;
 
 use super::MachineFacts;
+use super::arrivals::{Arrivals, Arrived};
 use super::book::{Book, Order};
+use super::cores::stay_on;
 use super::worker::{Common, WorkerEvent, Workers};
 use crate::actor::{ActorEnv, Exit, Vitals, type_names};
 use crate::cluster::state_dir::StateDir;
 use crate::cluster::{ClusterConfig, DeathCause, Gpu, LastWords, Return, StartOrder, membership};
-use crate::control::{FromHead, PeerRole, ToHead};
+use crate::control::{FromHead, PeerRole, ToHead, Ways};
 use crate::error::{Error, Result};
 use crate::ids::ActorId;
 use crate::isolate::{HoldOptions, Slot};
-use crate::observe::LogStore;
+use crate::observe::{LogStore, Tails, Who};
 use crate::process::{Line, Process};
+use crate::program::Executable;
 use crate::wire::Identity;
 
 /// Runs node `name` of `config` until the head ends it, or it has had no head for `head_lease_s`. Call it in an
@@ -83,7 +86,14 @@ pub(crate) async fn run(config: ClusterConfig, name: &str, head: SocketAddr) -> 
         listen: SocketAddr::new(node.listen.ip(), 0),
         has_gpus: !gpus.is_empty(),
     });
-    let logs = StateDir::of(&config).actor_logs();
+    let state = StateDir::of(&config);
+    let (arrivals, mut arrived) = Arrivals::new(process.clone(), state.programs());
+    let logs = state.actor_logs();
+    let tails = Tails::new(
+        name.to_owned(),
+        process.endpoint.clone(),
+        process.wire.clone(),
+    );
     let mut daemon = Daemon {
         name: name.to_owned(),
         process,
@@ -94,20 +104,22 @@ pub(crate) async fn run(config: ClusterConfig, name: &str, head: SocketAddr) -> 
         slots: HashMap::new(),
         book,
         workers,
+        arrivals,
         logs: LogStore::new(logs.clone()).map_err(|source| Error::Io {
             path: logs,
             source,
             advice: "the cluster's state folder must be writable",
         })?,
+        tails,
     };
     let mut ended = Ok(());
     loop {
         // Channels and a signal: nothing is lost by a branch that is not taken.
         tokio::select! {
             order = orders.recv() => match order {
-                Some(FromHead::Start(order)) => daemon.start(*order).await,
+                Some(FromHead::Start(order, ways)) => daemon.start(*order, ways).await,
                 Some(FromHead::Stop { actor, incarnation, force }) => {
-                    daemon.stop(actor, incarnation, force);
+                    daemon.stop(actor, incarnation, force).await;
                 }
                 Some(FromHead::Shutdown { why }) => {
                     tracing::info!(%why, "the cluster ends");
@@ -133,6 +145,7 @@ pub(crate) async fn run(config: ClusterConfig, name: &str, head: SocketAddr) -> 
             },
             Some(exit) = exits.recv() => daemon.exited(exit).await,
             Some(event) = ends.recv() => daemon.worker(event).await,
+            Some(arrived) = arrived.recv() => daemon.arrived(arrived).await,
             _ = terminate.recv() => {
                 tracing::info!("told to end (SIGTERM)");
                 let _ = daemon.process.head.say(ToHead::Leaving).await;
@@ -154,7 +167,9 @@ struct Daemon {
     slots: HashMap<(ActorId, u32), Arc<Slot>>,
     book: Arc<Mutex<Book>>,
     workers: Workers,
+    arrivals: Arrivals,
     logs: LogStore,
+    tails: Tails,
 }
 
 impl Daemon {
@@ -169,7 +184,7 @@ impl Daemon {
         }
     }
 
-    async fn start(&mut self, order: StartOrder) {
+    async fn start(&mut self, order: StartOrder, ways: Ways) {
         let (actor, incarnation) = (order.actor, order.incarnation);
         // Asked by itself, so that the lock is not held over an await.
         let known = self.book().ordered(actor, incarnation);
@@ -198,7 +213,35 @@ impl Daemon {
                     .await;
             }
         }
-        let word = match self.bring_to_life(order).await {
+        match order.program.clone() {
+            Some(build) => self.arrivals.fetch(build, order, ways),
+            None => self.begin(order, ways, None).await,
+        }
+    }
+
+    async fn arrived(&mut self, arrived: Arrived) {
+        let Arrived {
+            order,
+            ways,
+            program,
+        } = arrived;
+        let (actor, incarnation) = (order.actor, order.incarnation);
+        if !self.arrivals.give_up(actor, incarnation) {
+            return;
+        }
+        match program {
+            Ok(program) => self.begin(order, ways, Some(program)).await,
+            Err(why) => {
+                let cause = DeathCause::StartFailed(why);
+                let word = self.over(actor, incarnation, cause, Vec::new());
+                self.say(word).await;
+            }
+        }
+    }
+
+    async fn begin(&mut self, order: StartOrder, ways: Ways, program: Option<Executable>) {
+        let (actor, incarnation) = (order.actor, order.incarnation);
+        let word = match self.bring_to_life(order, ways, program).await {
             // A worker tells later that its actor lives.
             Ok(Born::Worker) => return,
             Ok(Born::Here) => {
@@ -254,8 +297,12 @@ impl Daemon {
         Ok(())
     }
 
-    fn stop(&self, actor: ActorId, incarnation: u32, force: bool) {
-        if !self.workers.stop(actor, incarnation, force) {
+    async fn stop(&mut self, actor: ActorId, incarnation: u32, force: bool) {
+        if self.arrivals.give_up(actor, incarnation) {
+            let why = "it was told to end before its program had come".to_owned();
+            let word = self.over(actor, incarnation, DeathCause::StartFailed(why), Vec::new());
+            self.say(word).await;
+        } else if !self.workers.stop(actor, incarnation, force) {
             self.process.host.stop(actor, incarnation, force);
         }
     }
@@ -313,7 +360,12 @@ impl Daemon {
         }
     }
 
-    async fn bring_to_life(&mut self, order: StartOrder) -> Result<Born, String> {
+    async fn bring_to_life(
+        &mut self,
+        order: StartOrder,
+        ways: Ways,
+        program: Option<Executable>,
+    ) -> Result<Born, String> {
         let missing = |index: &&u32| !self.gpus.iter().any(|gpu| gpu.index == **index);
         if let Some(index) = order.gpus.iter().find(missing) {
             return Err(format!("this node has no GPU {index}"));
@@ -342,12 +394,19 @@ impl Daemon {
             life = order.incarnation,
             held = ?order.held,
             process = order.process,
+            program = order.program,
             gpus = ?order.gpus,
             "starting an actor"
         );
-        let log = self.logs.begin(order.actor, order.incarnation);
-        if order.process {
-            self.workers.start(order, slot, log)?;
+        let who = Who {
+            actor: order.actor,
+            name: order.name.clone(),
+            actor_type: order.actor_type.clone(),
+        };
+        let tail = ways.logs.map(|driver| self.tails.to(driver));
+        let log = self.logs.begin(who, order.incarnation, tail);
+        if order.process || program.is_some() {
+            self.workers.start(order, program, slot, log)?;
             return Ok(Born::Worker);
         }
         let env = ActorEnv {
@@ -383,6 +442,7 @@ impl Daemon {
         ends: &mut mpsc::Receiver<WorkerEvent>,
         force: bool,
     ) -> usize {
+        self.arrivals.give_all_up();
         let mut left = self.process.host.stop_all(force) + self.workers.stop_all();
         let all = async {
             while left > 0 {
@@ -433,17 +493,3 @@ enum Born {
 
 // Less than the launcher waits for the process.
 const END_WITHIN: std::time::Duration = std::time::Duration::from_secs(4);
-
-fn stay_on(cores: &[u32]) -> Result<()> {
-    use nix::sched::{CpuSet, sched_setaffinity};
-    let mut set = CpuSet::new();
-    for core in cores {
-        set.set(*core as usize)
-            .map_err(|e| Error::Refused(format!("core {core}: {e}")))?;
-    }
-    sched_setaffinity(nix::unistd::Pid::from_raw(0), &set).map_err(|e| {
-        Error::Refused(format!(
-            "cannot stay on cores {cores:?}: {e}; may this process use them (`taskset -p $$`)?"
-        ))
-    })
-}

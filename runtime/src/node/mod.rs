@@ -1,6 +1,8 @@
 //! One machine of the cluster: what it has, and what runs on it.
 
+mod arrivals;
 mod book;
+mod cores;
 mod daemon;
 pub mod gpus;
 pub mod resources;

@@ -9,5 +9,6 @@ pub use status::{ActorStatus, GroupStatus, NodeStatus, Status};
 pub use why::{NodeWhy, Why};
 
 pub(crate) use logs::{
-    ActorLog, LogStore, actor_lines, note, tag_thread, to_stderr as log_to_stderr,
+    ActorLog, LogStore, Tails, Terminal, Who, actor_lines, note, tag_thread,
+    to_stderr as log_to_stderr,
 };

@@ -24,7 +24,6 @@ pub const ALL: &[(&str, fn())] = &[
     ("down_ends_what_a_killed_head_left", down_without_head),
     ("nodes_end_when_their_lease_does", lease),
     ("status_says_that_the_head_is_away", status_without_head),
-    ("another_build_is_told_so_by_status", other_build_status),
     ("a_damaged_state_is_told_and_put_aside", damaged_state),
 ];
 
@@ -307,18 +306,6 @@ fn status_without_head() {
     entry::up(&std::env::current_exe().unwrap(), &up.config()).unwrap();
     signal(up.pid_of("head"), Signal::SIGKILL);
     assert!(up.status().contains("cluster test"), "{}", up.status());
-}
-
-fn other_build_status() {
-    let up = TestCluster::up(ONE);
-    corehold::declare_build_id("another");
-    let error = entry::status(&up.config()).unwrap_err();
-    let text = error.to_string();
-    assert!(matches!(error, Error::Refused(_)), "{text}");
-    assert!(
-        text.contains("build another") && text.contains("corehold down"),
-        "{text}"
-    );
 }
 
 fn damaged_state() {

@@ -107,6 +107,20 @@ impl Hosts {
         })
     }
 
+    /// Gives the far node a state folder of its own, with the cluster's keys in it; before it is started.
+    pub fn part_state(&self) -> PathBuf {
+        let state = self.far_file.with_file_name("far-state");
+        std::fs::create_dir_all(state.join("keys")).unwrap();
+        for key in std::fs::read_dir(self.up.keys()).unwrap() {
+            let key = key.unwrap();
+            std::fs::copy(key.path(), state.join("keys").join(key.file_name())).unwrap();
+        }
+        let text = std::fs::read_to_string(&self.far_file).unwrap();
+        let own = format!("[cluster]\nstate = \"{}\"", state.display());
+        std::fs::write(&self.far_file, text.replacen("[cluster]", &own, 1)).unwrap();
+        state
+    }
+
     pub fn cut(&self) {
         ip(&format!("-n {} link set far down", self.space.name)).unwrap();
     }

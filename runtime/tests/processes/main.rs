@@ -16,6 +16,7 @@ mod messages;
 mod network;
 mod partition;
 mod placement;
+mod programs;
 mod rings;
 mod tester;
 
@@ -40,6 +41,7 @@ fn all() -> impl Iterator<Item = &'static (&'static str, fn())> {
         kills::CASES,
         light::ALL,
         partition::ALL,
+        programs::ALL,
     ]
     .into_iter()
     .flatten()
@@ -55,6 +57,9 @@ fn main() -> ExitCode {
             Err(e) => println!("error: {e}"),
         }
         return ExitCode::SUCCESS;
+    }
+    if let Ok(what) = std::env::var(programs::GUEST) {
+        return programs::guest(&what);
     }
     if let Ok(name) = std::env::var(CASE) {
         let case = all().find(|(n, _)| *n == name);

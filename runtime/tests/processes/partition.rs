@@ -22,6 +22,8 @@ pub const ALL: &[(&str, fn())] = &[
         "a_peer_of_another_protocol_is_refused_in_words",
         other_protocol,
     ),
+    ("another_runtime_is_refused", other_runtime),
+    ("another_build_is_no_node_but_a_driver", other_build),
 ];
 
 fn silent_node() {
@@ -119,7 +121,8 @@ async fn retried<T, F: Future<Output = Result<T, AskError>>>(
 // The greeting and the words of a peer, as the control stream has them: the head's own types are not public.
 #[derive(Serialize)]
 enum Role {
-    Node(Return),
+    Node(Box<Return>),
+    Driver { id: u64, name: String, logs: bool },
 }
 
 #[derive(Serialize, Deserialize)]
@@ -166,16 +169,12 @@ fn deaf_peer() {
                 ..Capacity::default()
             },
         };
-        let role = Role::Node(Return {
+        let role = Role::Node(Box::new(Return {
             hello,
             lives: Vec::new(),
             ended: Vec::new(),
-        });
-        let hello = wire::Hello {
-            protocol: wire::PROTOCOL,
-            build_id: corehold::build_id(),
-            role: wire::encode(&role).unwrap(),
-        };
+        }));
+        let hello = wire::Hello::of(&role).unwrap();
         let (mut words, mut orders) = knock(&up, hello).await;
         let welcome = orders.recv::<Answer>().await.unwrap();
         assert!(
@@ -210,22 +209,76 @@ fn deaf_peer() {
     assert!(log.contains("takes no orders"), "{log}");
 }
 
-fn other_protocol() {
+/// What the head says to such a greeting.
+fn answer_to(hello: wire::Hello) -> Answer {
     let up = TestCluster::up(ONE);
     let runtime = tokio::runtime::Builder::new_current_thread()
         .enable_all()
         .build()
         .unwrap();
     runtime.block_on(async {
-        let hello = wire::Hello {
-            protocol: 99,
-            build_id: "of tomorrow".to_owned(),
-            role: vec![0xff; 40],
-        };
         let (_words, mut orders) = knock(&up, hello).await;
-        match orders.recv::<Answer>().await.unwrap() {
-            Some(Answer::Refused { why }) => assert!(why.contains("protocol 99"), "{why}"),
-            other => panic!("{other:?}"),
-        }
-    });
+        orders.recv::<Answer>().await.unwrap().unwrap()
+    })
+}
+
+fn refusal(hello: wire::Hello) -> String {
+    match answer_to(hello) {
+        Answer::Refused { why } => why,
+        other => panic!("{other:?}"),
+    }
+}
+
+fn other_protocol() {
+    let hello = wire::Hello {
+        protocol: 99,
+        build_id: "of tomorrow".to_owned(),
+        role: vec![0xff; 40],
+    };
+    let why = refusal(hello);
+    assert!(why.contains("protocol 99"), "{why}");
+}
+
+fn other_runtime() {
+    let hello = wire::Hello {
+        protocol: wire::PROTOCOL,
+        build_id: "another".to_owned(),
+        // A role that only that runtime knows.
+        role: wire::encode(&("of tomorrow", vec![0xffu8; 40])).unwrap(),
+    };
+    let why = refusal(hello);
+    for part in ["build another", "of tomorrow", "corehold down"] {
+        assert!(why.contains(part), "{part}: {why}");
+    }
+}
+
+fn other_build() {
+    let hello = Hello {
+        name: "one".to_owned(),
+        boot: 1,
+        address: ([127, 0, 0, 1], 9).into(),
+        class: String::new(),
+        capacity: Capacity::default(),
+    };
+    let node = Role::Node(Box::new(Return {
+        hello,
+        lives: Vec::new(),
+        ended: Vec::new(),
+    }));
+    let mut hello = wire::Hello::of(&node).unwrap();
+    hello.build_id = "another".to_owned();
+    let why = refusal(hello);
+    assert!(
+        why.contains("node is build another") && why.contains("corehold down"),
+        "{why}"
+    );
+    let driver = Role::Driver {
+        id: 1,
+        name: "guest".to_owned(),
+        logs: false,
+    };
+    let mut hello = wire::Hello::of(&driver).unwrap();
+    hello.build_id = "another".to_owned();
+    let answer = answer_to(hello);
+    assert!(matches!(answer, Answer::Welcome { .. }), "{answer:?}");
 }

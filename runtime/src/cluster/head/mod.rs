@@ -10,6 +10,7 @@ pub(crate) mod guard;
 mod joins;
 mod peers;
 mod requests;
+mod ways;
 mod writer;
 
 use std::collections::{BTreeMap, BTreeSet, HashMap, VecDeque};
@@ -353,7 +354,7 @@ impl Head<'_> {
                     self.handle(HeadEvent::Node(MemberEvent::Disconnected { node, why }));
                 }
             }
-            PeerRole::Driver { id, name } => {
+            PeerRole::Driver { id, name, .. } => {
                 let id = *id;
                 let again = |peer: &Peer| matches!(peer.role, PeerRole::Driver { id: other, .. } if other == id);
                 // Else it has connected again before the end of this connection was noticed.
@@ -410,7 +411,8 @@ impl Head<'_> {
                 }
                 HeadAction::Node(_) => {}
                 HeadAction::Actor(ActorAction::Start(order)) => {
-                    self.tell_node(order.node, FromHead::Start(Box::new(order)));
+                    let ways = self.ways(&order);
+                    self.tell_node(order.node, FromHead::Start(Box::new(order), ways));
                 }
                 HeadAction::Actor(ActorAction::Stop {
                     node,

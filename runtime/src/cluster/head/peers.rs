@@ -1,5 +1,6 @@
 //! The processes that have the head's ear: a task that reads and one that writes for each.
 
+use std::net::SocketAddr;
 use std::time::Duration;
 
 use tokio::sync::mpsc;
@@ -20,6 +21,10 @@ const TAKES_WITHIN: Duration = Duration::from_secs(2);
 pub(super) struct Peer {
     pub role: PeerRole,
     pub node: Option<NodeId>,
+    /// Its build.
+    pub build: String,
+    /// Where it is reached.
+    pub address: SocketAddr,
     id: PeerId,
     orders: mpsc::Sender<FromHead>,
     inbox: mpsc::Sender<Inbox>,
@@ -39,7 +44,7 @@ impl Peer {
             mut writer,
             mut reader,
             from,
-            ..
+            hello,
         } = knock;
         let (orders, mut outbox) = mpsc::channel::<FromHead>(WAITING);
         let told = inbox.clone();
@@ -86,6 +91,9 @@ impl Peer {
         Self {
             role,
             node: None,
+            build: hello.build_id,
+            // A process calls from the port that it listens on.
+            address: from,
             id,
             orders,
             inbox: told,

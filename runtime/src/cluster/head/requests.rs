@@ -4,7 +4,8 @@ use std::collections::BTreeMap;
 
 use super::peers::PeerId;
 use super::{Head, HeadEvent};
-use crate::cluster::{ActorEvent, ActorState, DriverEvent, GroupState, Owner};
+use crate::build_id::build_id;
+use crate::cluster::{ActorEvent, ActorRecord, ActorState, DriverEvent, GroupState, Owner};
 use crate::control::{FromHead, PeerRole, Request, Response};
 use crate::ids::{ActorId, GroupId, NodeId};
 use crate::observe::{Status, Why};
@@ -57,7 +58,8 @@ enum Wish {
 impl Head<'_> {
     pub(super) fn request(&mut self, peer: PeerId, number: u64, request: Request) {
         let response = match request {
-            Request::Spawn(spawn) => {
+            Request::Spawn(mut spawn) => {
+                spawn.demand.program = self.program_of(peer);
                 if let Some(why) = self.owner_gone(spawn.owner) {
                     let response = Err(why);
                     self.tell(peer, FromHead::Response { number, response });
@@ -89,7 +91,7 @@ impl Head<'_> {
                 incarnation,
                 args,
             } => self.save(actor, incarnation, args),
-            Request::Find { name, type_name } => self.find(&name, &type_name),
+            Request::Find { name, type_name } => self.find(peer, &name, &type_name),
             Request::Stop { actor } => {
                 let by = self.who(peer);
                 self.handle(HeadEvent::Actor(ActorEvent::Stop { actor, by }));
@@ -245,6 +247,13 @@ impl Head<'_> {
     fn wait(&mut self, peer: PeerId, number: u64, actor: ActorId, wish: Wish) {
         let response = match self.state.directory().get(actor) {
             None => Some(Err(format!("this cluster knows no actor {actor}"))),
+            // Types of one name are not the same type in two programs.
+            Some(record)
+                if matches!(wish, Wish::Life { .. })
+                    && record.spawn.demand.program != self.program_of(peer) =>
+            {
+                Some(Ok(other_program(record)))
+            }
             Some(record) => self
                 .fulfil(wish, actor, record.incarnation, &record.state)
                 .map(Ok),
@@ -356,12 +365,15 @@ impl Head<'_> {
         }
     }
 
-    fn find(&self, name: &str, type_name: &str) -> Result<Response, String> {
+    fn find(&self, peer: PeerId, name: &str, type_name: &str) -> Result<Response, String> {
         let record = self
             .state
             .directory()
             .lookup(name)
             .map_err(|e| e.to_string())?;
+        if record.spawn.demand.program != self.program_of(peer) {
+            return Ok(other_program(record));
+        }
         let is = &record.spawn.demand.actor_type;
         if is != type_name {
             return Err(format!(
@@ -369,6 +381,13 @@ impl Head<'_> {
             ));
         }
         Ok(Response::Found(record.spawn.actor))
+    }
+}
+
+fn other_program(record: &ActorRecord) -> Response {
+    let program = record.spawn.demand.program.clone();
+    Response::OtherProgram {
+        build: program.unwrap_or_else(build_id),
     }
 }
 

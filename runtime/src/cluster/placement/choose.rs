@@ -173,7 +173,9 @@ impl Place {
     /// Whether it is a node for such an actor: by its build and its labels.
     pub(super) fn suits(&self, demand: &Demand) -> bool {
         let has = &self.capacity;
-        (demand.actor_type.is_empty() || has.actor_types.contains(&demand.actor_type))
+        demand
+            .native_type()
+            .is_none_or(|t| has.actor_types.contains(t))
             && demand.labels.iter().all(|rule| rule.admits(&has.labels))
     }
 }

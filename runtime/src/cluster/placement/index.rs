@@ -177,8 +177,8 @@ impl Index {
             amounts[FIRST_CUSTOM + i] = demand.custom.get(name).map_or(0, |amount| amount.0);
         }
         let mut marks = 0;
-        if !demand.actor_type.is_empty() {
-            marks |= mark(&["type", &demand.actor_type]);
+        if let Some(actor_type) = demand.native_type() {
+            marks |= mark(&["type", actor_type]);
         }
         let mut one_of = Vec::new();
         for rule in &demand.labels {

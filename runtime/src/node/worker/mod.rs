@@ -28,6 +28,7 @@ use crate::cluster::{DeathCause, StartOrder};
 use crate::ids::ActorId;
 use crate::isolate::Slot;
 use crate::observe::ActorLog;
+use crate::program::Executable;
 
 pub(crate) use inside::run as run_inside;
 
@@ -93,12 +94,14 @@ impl Workers {
     pub(super) fn start(
         &mut self,
         order: StartOrder,
+        program: Option<Executable>,
         slot: Option<Arc<Slot>>,
         log: Arc<ActorLog>,
     ) -> Result<(), String> {
         let (actor, incarnation) = (order.actor, order.incarnation);
         let spawned = process::spawn(
             &self.common.config,
+            program.as_ref().map(Executable::path),
             &order,
             slot.as_deref(),
             self.common.has_gpus,
@@ -123,6 +126,7 @@ impl Workers {
             incarnation,
             events: self.events.clone(),
             words,
+            _program: program,
         };
         actix_rt::spawn(watched.watch(spawned, begin, outbox, slot, log));
         Ok(())
@@ -171,6 +175,8 @@ struct Watched {
     incarnation: u32,
     events: mpsc::Sender<WorkerEvent>,
     words: mpsc::Sender<ToWorker>,
+    /// In use as long as this lives.
+    _program: Option<Executable>,
 }
 
 impl Watched {
