@@ -1,5 +1,5 @@
-//! A pipeline with back-pressure: lines -> a stage that parses them -> a slow stage that adds up. Mailboxes are
-//! small and a full one makes its senders wait, so only a handful of lines is under way at any time.
+//! A pipeline with back-pressure: lines -> a stage that parses them -> a slow stage that adds up. Each stage asks the
+//! next one, so what is under way is what the stages may have in hand: the source goes at the pace of the slowest.
 //!
 //! ```text
 //! cargo run -p corehold-examples --bin pipeline      # alone, on a cluster of one node
@@ -8,11 +8,13 @@
 
 use actix::ResponseFuture;
 use corehold::prelude::*;
+use futures_util::{StreamExt as _, stream};
 
 const LINES: u64 = 300;
+const UNDER_WAY: usize = 8;
 
 #[derive(Message, Serialize, Deserialize)]
-#[rtype(result = "Result<(), AskError>")]
+#[rtype(result = "Result<u64, AskError>")]
 struct Line(String);
 
 #[derive(Message, Serialize, Deserialize)]
@@ -24,19 +26,20 @@ struct Parser {
     next: Handle<Sum>,
 }
 
-#[corehold::actor]
+// A line waits for the next stage while others are parsed.
+#[corehold::actor(concurrency = 8)]
 impl Actor for Parser {
     type Context = Context<Self>;
 }
 
 #[corehold::handler]
 impl Handler<Line> for Parser {
-    type Result = ResponseFuture<Result<(), AskError>>;
+    type Result = ResponseFuture<Result<u64, AskError>>;
 
     fn handle(&mut self, Line(line): Line, _: &mut Self::Context) -> Self::Result {
         let number = line.rsplit(' ').next().and_then(|word| word.parse().ok());
-        // Waits while the next stage's mailbox is full, and so does whoever asked this one.
-        Box::pin(self.next.tell(Add(number.unwrap_or(0))).into_future())
+        // Answered when the next stage has taken it in: nothing is on its way any more when the source is done.
+        Box::pin(self.next.ask(Add(number.unwrap_or(0))).into_future())
     }
 }
 
@@ -66,11 +69,13 @@ async fn main(cluster: Cluster) -> Result<(), Box<dyn std::error::Error>> {
     let next = sum.clone();
     let parser = cluster.actor(Parser { next }).mailbox(4).spawn().await?;
     let began = std::time::Instant::now();
-    for n in 0..LINES {
-        parser.ask(Line(format!("line {n}"))).await??;
+    let lines =
+        stream::iter((0..LINES).map(|n| parser.ask(Line(format!("line {n}"))).into_future()));
+    let mut added = lines.buffer_unordered(UNDER_WAY);
+    while let Some(answer) = added.next().await {
+        answer??;
     }
-    // The source is done when all but the last few lines are: it went at the pace of the slowest stage.
-    println!("{LINES} lines went in in {:.2?}", began.elapsed());
+    println!("{LINES} lines went through in {:.2?}", began.elapsed());
     let total = sum.ask(Add(0)).await?;
     println!("their sum is {total}");
     assert_eq!(total, LINES * (LINES - 1) / 2);

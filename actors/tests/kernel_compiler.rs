@@ -57,6 +57,24 @@ fn a_kernel_compiles_to_a_shared_object() {
 }
 
 #[test]
+fn what_a_problem_brings_is_compiled_once_and_linked_to_every_kernel() {
+    let mut problem = Problem::find("dgemm").expect("dgemm is built in");
+    let gcc = Compiler::for_problem(&problem).expect("gcc is installed");
+    let edge = source("EDGE(0, 0);");
+    let binary = gcc.compile(&edge).expect("gcc runs").expect("it links");
+    assert!(binary.bytes.starts_with(b"\x7fELF"));
+    // Without its support the prelude's function is missing.
+    let alone = Compiler::find().expect("gcc is installed");
+    let verdict = alone.compile(&edge).expect("gcc runs");
+    assert!(matches!(verdict, Err(Verdict::CompileError(why)) if why.contains("_edge")));
+    problem.support = "void _edge(int".to_owned();
+    let said = Compiler::for_problem(&problem)
+        .expect_err("it is no C")
+        .to_string();
+    assert!(said.contains("dgemm") && said.contains("support"), "{said}");
+}
+
+#[test]
 fn errors_name_the_lines_the_policy_wrote() {
     let gcc = Compiler::find().expect("gcc is installed");
     let said = match gcc

@@ -48,7 +48,8 @@ fn dgemm() -> Problem {
 
 #[test]
 fn a_sample_compiles_and_is_right_at_odd_shapes() {
-    let (problem, gcc) = (dgemm(), Compiler::find().expect("gcc is installed"));
+    let problem = dgemm();
+    let gcc = Compiler::for_problem(&problem).expect("gcc is installed");
     let dir = tempfile::tempdir().expect("a scratch folder");
     let path = |name: &str| dir.path().join(name);
     std::fs::write(path("driver.c"), DRIVER).expect("written");

@@ -1,4 +1,5 @@
-//! Which build a process runs: a cluster runs one.
+//! Which build a process runs. A cluster's head and nodes are of one; programs of others bring their own along, as long
+//! as all of them have the same runtime in them.
 
 use std::fs::File;
 use std::io;
@@ -6,6 +7,9 @@ use std::os::unix::fs::FileExt as _;
 use std::sync::OnceLock;
 
 use sha2::{Digest as _, Sha256};
+
+/// The id of the runtime's sources: programs with the same one understand each other's words.
+pub(crate) const RUNTIME_ID: &str = env!("COREHOLD_RUNTIME_ID");
 
 static DECLARED: OnceLock<String> = OnceLock::new();
 

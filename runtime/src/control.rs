@@ -21,6 +21,8 @@ pub enum PeerRole {
         id: u64,
         /// What it is, for `corehold status`.
         name: String,
+        /// Whether it wants to hear what its actors log.
+        logs: bool,
     },
     /// A worker process: one actor of a node lives in it.
     Worker {
@@ -77,7 +79,7 @@ pub(crate) enum Request {
     },
     /// The actor of this name and type.
     Find { name: String, type_name: String },
-    /// End it; answered when it is dead, or its node was told to use force.
+    /// End it; answered when it is dead, or does not end though its node was told to use force.
     Stop { actor: ActorId },
     /// Reserve a placement group; answered when it is reserved or over.
     Reserve(Box<GroupRequest>),
@@ -112,12 +114,23 @@ pub(crate) enum Response {
     Dead(Box<DeathRecord>),
     /// The actor that was looked for.
     Found(ActorId),
+    /// It is of another program than who asks: of this build.
+    OtherProgram { build: String },
     /// Done.
     Done,
     /// How the cluster is.
     Status(Box<crate::observe::Status>),
     /// Why it stands so.
     Why(Box<crate::observe::Why>),
+}
+
+/// Which processes help a node to start an actor, and hear of it.
+#[derive(Clone, Debug, Default, Serialize, Deserialize)]
+pub(crate) struct Ways {
+    /// Processes that run the actor's program, where that is not the node's own: they send it.
+    pub programs: Vec<SocketAddr>,
+    /// The driver that wants to hear what the actor logs.
+    pub logs: Option<SocketAddr>,
 }
 
 /// From the head. The first two are also read by processes of other builds: their places and layout must not change.
@@ -139,7 +152,7 @@ pub(crate) enum FromHead {
         response: Result<Response, String>,
     },
     /// To a node: bring this actor to life.
-    Start(Box<StartOrder>),
+    Start(Box<StartOrder>, Ways),
     /// To a node: end this life.
     Stop {
         actor: ActorId,

@@ -10,13 +10,16 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, ExitCode, Stdio};
 use std::time::{Duration, Instant};
 
+mod role;
+
+use self::role::Role;
 use crate::cluster::client::Cluster;
 use crate::cluster::state_dir::StateDir;
 use crate::cluster::{ClusterConfig, HeadStore, Owner, head};
 use crate::control::{PeerRole, Request};
 use crate::error::{Error, Result};
 use crate::node;
-use crate::observe::{ActorLines, Status, Why, log_to_stderr, timeline::record_if};
+use crate::observe::{ActorLines, Status, Terminal, Why, log_to_stderr, timeline::record_if};
 use crate::process::{Line, Process};
 use crate::wire::Identity;
 
@@ -27,9 +30,15 @@ pub use watch::{timeline, watch};
 /// The environment variable that names the cluster's file to a driver (`corehold run` sets it).
 pub const CLUSTER_ENV: &str = "COREHOLD_CLUSTER";
 
+/// The environment variable that keeps what actors log off the terminal of their driver (`corehold run
+/// --quiet-actors` sets it).
+pub const QUIET_ENV: &str = "COREHOLD_QUIET_ACTORS";
+
 /// Runs `main` as the driver of a cluster: of the one that the environment names, else of a cluster of
 /// one node on this machine that lives as long as `main`. In the processes of that cluster, which run the
 /// same program, it is a node or the head instead.
+///
+/// What its actors log comes to standard error, each line with its actor and node, unless [`QUIET_ENV`] is set.
 pub fn run<E: std::fmt::Display>(
     main: impl AsyncFnOnce(Cluster) -> std::result::Result<(), E>,
 ) -> ExitCode {
@@ -37,7 +46,7 @@ pub fn run<E: std::fmt::Display>(
         return code;
     }
     let result = match std::env::var_os(CLUSTER_ENV) {
-        Some(config) => drive(Path::new(&config), "program", main),
+        Some(config) => drive_hearing(Path::new(&config), &program_name(), hears(), main),
         None => alone(main),
     };
     match result {
@@ -95,61 +104,6 @@ fn allow_many_files() {
     if let Ok((_, hard)) = getrlimit(Resource::RLIMIT_NOFILE) {
         // Where it is refused, the limit stays what it was, and an actor that meets it says so.
         let _ = setrlimit(Resource::RLIMIT_NOFILE, hard, hard);
-    }
-}
-
-enum Role {
-    Guard {
-        config: PathBuf,
-    },
-    Head {
-        config: PathBuf,
-    },
-    Node {
-        config: PathBuf,
-        name: String,
-        head: SocketAddr,
-    },
-    /// A process of one actor, started by a node.
-    Worker {
-        config: PathBuf,
-        vitals: i32,
-    },
-}
-
-impl Role {
-    fn from_args(args: impl Iterator<Item = String>) -> Option<Result<Self>> {
-        let (mut role, mut config, mut name, mut head, mut vitals) = (None, None, None, None, None);
-        for arg in args {
-            let Some((key, value)) = arg
-                .strip_prefix("--corehold-")
-                .and_then(|a| a.split_once('='))
-            else {
-                continue;
-            };
-            match key {
-                "role" => role = Some(value.to_owned()),
-                "cluster" => config = Some(PathBuf::from(value)),
-                "name" => name = Some(value.to_owned()),
-                "head" => head = value.parse().ok(),
-                "vitals" => vitals = value.parse().ok(),
-                _ => {}
-            }
-        }
-        let role = match (role?.as_str(), config, name, head, vitals) {
-            ("guard", Some(config), ..) => Ok(Role::Guard { config }),
-            ("head", Some(config), ..) => Ok(Role::Head { config }),
-            ("node", Some(config), Some(name), Some(head), _) => {
-                Ok(Role::Node { config, name, head })
-            }
-            ("worker", Some(config), .., Some(vitals)) => Ok(Role::Worker { config, vitals }),
-            _ => Err(Error::Misuse(
-                "a head needs --corehold-cluster=FILE; a node also --corehold-name=NAME and \
-                 --corehold-head=ADDRESS"
-                    .to_owned(),
-            )),
-        };
-        Some(role)
     }
 }
 
@@ -340,12 +294,32 @@ pub fn drive<E: std::fmt::Display>(
     name: &str,
     main: impl AsyncFnOnce(Cluster) -> std::result::Result<(), E>,
 ) -> Result<()> {
+    drive_hearing(config, name, false, main)
+}
+
+fn hears() -> bool {
+    std::env::var_os(QUIET_ENV).is_none_or(|quiet| quiet.is_empty())
+}
+
+fn program_name() -> String {
+    let program = std::env::current_exe().unwrap_or_default();
+    let name = program.file_name().unwrap_or_default();
+    name.to_string_lossy().into_owned()
+}
+
+fn drive_hearing<E: std::fmt::Display>(
+    config: &Path,
+    name: &str,
+    logs: bool,
+    main: impl AsyncFnOnce(Cluster) -> std::result::Result<(), E>,
+) -> Result<()> {
     let loaded = ClusterConfig::load(absolute(config)?)?;
     in_system(async {
         let id = rand::random();
         let role = PeerRole::Driver {
             id,
             name: format!("{name} (pid {})", std::process::id()),
+            logs,
         };
         record_if(loaded.timeline);
         let process = join(&loaded, role).await?;
@@ -354,6 +328,9 @@ pub fn drive<E: std::fmt::Display>(
         let report = Box::new(process.report(false));
         let leave = process.head.request(Request::Leave { report });
         let _ = tokio::time::timeout(GOODBYE_WITHIN, leave).await;
+        if let Some(terminal) = process.terminal.get() {
+            terminal.finish().await;
+        }
         process.endpoint.close("the driver is done").await;
         result.map_err(|e| Error::Program(e.to_string()))
     })
@@ -375,7 +352,7 @@ fn alone<E: std::fmt::Display>(
     std::fs::write(&config, text).map_err(io)?;
     let program = std::env::current_exe().map_err(io)?;
     let result = up(&program, &config).and_then(|()| {
-        let result = drive(&config, "program", main);
+        let result = drive_hearing(&config, &program_name(), hears(), main);
         let ended = down(&config);
         result.and(ended)
     });
@@ -398,6 +375,11 @@ async fn join(config: &ClusterConfig, role: PeerRole) -> Result<std::sync::Arc<P
     // The address by which nodes reach this process: on the interface that the head is on.
     let listen = SocketAddr::new(config.listen.ip(), 0);
     let (process, _) = Process::start(&identity, listen, None)?;
+    if let PeerRole::Driver { logs: true, .. } = &role {
+        // Before the head tells any node to send something here.
+        let terminal = Terminal::start().map_err(Error::Thread)?;
+        let _ = process.terminal.set(terminal);
+    }
     let lease = match role {
         PeerRole::Client => Duration::ZERO,
         _ => config.head_lease,

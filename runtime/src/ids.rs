@@ -21,10 +21,14 @@ impl fmt::Display for ObjectId {
     }
 }
 
-/// 64-bit FNV-1a: how type names travel. Peers run one build, so that a name means one type.
+/// 64-bit FNV-1a: how type names travel. Who talks to an actor is of its build, so that a name means one type.
 pub(crate) const fn name_hash(name: &str) -> u64 {
+    hash_on(0xcbf2_9ce4_8422_2325, name)
+}
+
+/// Goes on with a hash of what comes before `name`.
+pub(crate) const fn hash_on(mut hash: u64, name: &str) -> u64 {
     let bytes = name.as_bytes();
-    let mut hash = 0xcbf2_9ce4_8422_2325u64;
     let mut i = 0;
     while i < bytes.len() {
         hash ^= bytes[i] as u64;

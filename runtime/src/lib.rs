@@ -59,6 +59,7 @@ pub mod node;
 pub mod object;
 pub mod observe;
 mod process;
+pub mod program;
 pub mod wire;
 
 pub use actor::{

@@ -17,6 +17,8 @@ use crate::control::{FromHead, Location, Request, Response, ToHead};
 use crate::error::{Error, Result};
 use crate::ids::ActorId;
 use crate::object::{Store, serve_object};
+use crate::observe::Terminal;
+use crate::program::serve as serve_program;
 use crate::wire::{Connection, Endpoint, FrameReader, FrameWriter, Hello, Identity, Opening};
 
 mod line;
@@ -54,6 +56,8 @@ pub(crate) struct Process {
     /// The processes that report to this one.
     pub below: Below,
     pub address: SocketAddr,
+    /// Of a driver that wants to hear its actors.
+    pub terminal: OnceLock<Terminal>,
     knocks: Option<mpsc::Sender<Knock>>,
 }
 
@@ -88,6 +92,7 @@ impl Process {
             objects: Store::new(address),
             below: Below::default(),
             address,
+            terminal: OnceLock::new(),
             knocks,
         });
         CURRENT
@@ -162,6 +167,11 @@ async fn serve(process: Arc<Process>, connection: Connection) {
                 Opening::Lane(opening) => serve_lane(process, opening, writer, reader).await,
                 Opening::Object(id) => serve_object(&process.objects, id, writer).await,
                 Opening::Observe => process.serve_observer(writer, reader).await,
+                Opening::Program(request) => serve_program(request, writer).await,
+                Opening::Logs { node } => match process.terminal.get() {
+                    Some(terminal) => terminal.serve(&node, reader, writer).await,
+                    None => writer.abandon(),
+                },
                 Opening::Control(hello) => {
                     let knock = |knocks: mpsc::Sender<Knock>, writer, reader| async move {
                         let knock = Knock {
@@ -326,6 +336,7 @@ impl HeadClient {
                 Ok(Located::At(location))
             }
             Ok(Response::Dead(record)) => Ok(Located::Dead(record.to_string())),
+            Ok(Response::OtherProgram { build }) => Err(AskError::other_program(actor, build)),
             Ok(other) => Err(AskError::HeadLost(format!("it answered {other:?}"))),
             Err(why) => Ok(Located::Dead(why)),
         }

@@ -1,4 +1,5 @@
 //! `cargo xtask test`: all that CI runs, stage by stage.
+mod new_program;
 mod packages;
 
 use std::path::{Path, PathBuf};
@@ -63,7 +64,7 @@ const STAGES: &[Stage] = &[
     },
     Stage {
         name: "examples",
-        what: "the example programs, each alone on a cluster of one node",
+        what: "the example programs, alone and on two nodes, and the one that `corehold new` writes",
         run: examples,
     },
     Stage {
@@ -215,7 +216,14 @@ fn examples(root: &Path) -> Result<(), Failure> {
         ];
         cargo_stage(root, &run)?;
     }
-    Ok(())
+    // And each on the two nodes of cluster.toml, as a user runs it.
+    for program in EXAMPLES {
+        let debug = target_dir(root).join("debug");
+        let mut command = Command::new(debug.join("corehold"));
+        command.arg("run").arg(debug.join(program));
+        execute(command.current_dir(root))?;
+    }
+    new_program::run(root, &target_dir(root))
 }
 
 /// With nextest where it is installed, which runs tests of different binaries at once.

@@ -45,7 +45,7 @@ impl Bench {
         let problem = Problem::find(&self.problem)?;
         let code = std::fs::read_to_string(&self.kernel)
             .map_err(|e| format!("{}: {e}", self.kernel.display()))?;
-        let compiler = Compiler::find()?;
+        let compiler = Compiler::for_problem(&problem)?;
         let kernel = Kernel::from_code(&problem, &code);
         let (evaluated, binary) = judge(&problem, Ok(kernel), &compiler)?;
         let mut report = Report {
@@ -57,6 +57,7 @@ impl Bench {
         };
         if let Some(binary) = binary {
             sweep_stale()?;
+            super::sweep::after_this()?;
             let core = match self.core {
                 Some(core) => core,
                 None => *Topology::read()?

@@ -3,9 +3,11 @@
 mod bench;
 mod doctor;
 mod logs;
+mod new;
 mod operate;
 mod run;
 mod summary;
+mod sweep;
 mod timeline;
 mod top;
 #[cfg(feature = "torch")]
@@ -57,7 +59,7 @@ enum Command {
         #[arg(long)]
         json: bool,
     },
-    /// Run a program of your own on the cluster, with its own actors
+    New(new::New),
     Run(run::Run),
     /// Be a node of a cluster whose head runs already
     Node(operate::Node),
@@ -72,6 +74,9 @@ enum Command {
     /// Print a finished run's numbers as one JSON line
     #[command(hide = true)]
     Summary(summary::Summarise),
+    /// Wait for a process to end, and give back what it held
+    #[command(hide = true)]
+    Sweep(sweep::Sweep),
 }
 
 /// Which cluster.
@@ -95,6 +100,7 @@ pub fn main() -> ExitCode {
         Command::Train(train) => train.run(),
         Command::Bench(bench) => bench.run(),
         Command::Doctor { json } => doctor::run(json),
+        Command::New(new) => new.run(),
         Command::Run(run) => run.run(),
         Command::Node(node) => node.run(),
         Command::Logs(logs) => logs.run(),
@@ -102,6 +108,7 @@ pub fn main() -> ExitCode {
         Command::Timeline(timeline) => timeline.run(),
         Command::Keys(which) => operate::keys(&which.cluster),
         Command::Summary(summarise) => summarise.run(),
+        Command::Sweep(sweep) => sweep.run(),
     };
     match result {
         Ok(code) => code,

@@ -34,6 +34,8 @@ pub struct Problem {
     pub prelude_calls: Vec<String>,
     /// Types of the prelude.
     pub prelude_types: Vec<String>,
+    /// C functions that the prelude declares and does not define; empty if there are none.
+    pub support: String,
     /// What a language model is told.
     pub description: String,
     /// What a kernel may contain.
@@ -110,6 +112,8 @@ struct File {
     prelude: String,
     prelude_calls: Vec<String>,
     prelude_types: Vec<String>,
+    #[serde(default)]
+    support: String,
     description: String,
     rules: RuleSet,
 }
@@ -213,6 +217,7 @@ impl Problem {
             prelude: file.prelude,
             prelude_calls: file.prelude_calls,
             prelude_types: file.prelude_types,
+            support: file.support,
             description: file.description,
             rules: file.rules,
             reference: reference.to_string(),

@@ -8,7 +8,7 @@ use corehold::prelude::*;
 
 use crate::learner::{Published, Weights};
 use crate::policy::{
-    ModelConfig, Policy, PolicyError, Sample, SamplingConfig, Tokenizer, generate,
+    END_OF_TEXT, ModelConfig, Policy, PolicyError, Sample, SamplingConfig, Tokenizer, generate,
 };
 
 /// Writes completions with the embedded backend (`tch` in this process).
@@ -63,6 +63,8 @@ pub struct Generate {
     pub sampling: SamplingConfig,
     /// Of the draws: the same seed and weights give the same completions.
     pub seed: u64,
+    /// Texts that others wrote, to be put into tokens.
+    pub guests: Vec<String>,
 }
 
 /// What was written.
@@ -74,6 +76,8 @@ pub struct Written {
     pub prompt: Vec<u32>,
     /// The groups.
     pub groups: Vec<Vec<Completion>>,
+    /// The texts that others wrote, as this policy's tokens, without log-probabilities.
+    pub guests: Vec<Completion>,
     /// Seconds that it took.
     pub seconds: f64,
 }
@@ -162,11 +166,27 @@ impl Loaded {
             });
             groups.push(group.collect::<Result<_, PolicyError>>()?);
         }
+        let guests = request.guests.iter().map(|text| self.guest(text));
         Ok(Written {
             version: self.version,
             prompt,
             groups,
+            guests: guests.collect::<Result<_, _>>()?,
             seconds: start.elapsed().as_secs_f64(),
+        })
+    }
+
+    fn guest(&self, text: &str) -> Result<Completion, PolicyError> {
+        let mut ids = self.tokenizer.encode(text)?;
+        ids.push(END_OF_TEXT);
+        Ok(Completion {
+            text: text.to_owned(),
+            sample: Sample {
+                ids,
+                log_probs: Vec::new(),
+                entropy: 0.0,
+                finished: true,
+            },
         })
     }
 }

@@ -11,7 +11,6 @@
 use std::collections::HashMap;
 
 use crate::kernel::Techniques;
-use crate::policy::Sample;
 
 /// Kernels that one combination of techniques may keep.
 const NICHE: usize = 3;
@@ -21,14 +20,14 @@ const NICHE: usize = 3;
 pub struct Elite {
     /// The completion's text.
     pub text: String,
-    /// Its tokens, without log-probabilities: it is replayed, not sampled.
-    pub sample: Sample,
     /// What it uses: its niche.
     pub techniques: Techniques,
     /// Mean rate of its measurements, in GFLOPS.
     pub gflops: f64,
     /// How many there were.
     pub measurements: u32,
+    /// Whether the policy wrote it, be it after others did.
+    pub drawn: bool,
 }
 
 /// The best kernels so far.
@@ -39,13 +38,15 @@ pub struct Archive {
 
 impl Archive {
     /// Takes note of a measurement: of an entry, or of a kernel that may become one in place of its niche's worst.
-    pub fn observe(&mut self, text: &str, sample: &Sample, techniques: Techniques, gflops: f64) {
+    /// `drawn`: the policy wrote it.
+    pub fn observe(&mut self, text: &str, techniques: Techniques, gflops: f64, drawn: bool) {
         if !gflops.is_finite() {
             return;
         }
         if let Some(known) = self.elites.get_mut(text) {
             known.measurements += 1;
             known.gflops += (gflops - known.gflops) / f64::from(known.measurements);
+            known.drawn |= drawn;
             return;
         }
         let niche: Vec<&Elite> = self
@@ -71,13 +72,10 @@ impl Archive {
         }
         let elite = Elite {
             text: text.to_owned(),
-            sample: Sample {
-                log_probs: Vec::new(),
-                ..sample.clone()
-            },
             techniques,
             gflops,
             measurements: 1,
+            drawn,
         };
         self.elites.insert(elite.text.clone(), elite);
     }
@@ -100,15 +98,6 @@ mod tests {
     use super::*;
     use crate::kernel::Technique;
 
-    fn sample() -> Sample {
-        Sample {
-            ids: vec![1, 2],
-            log_probs: vec![-0.5, -0.1],
-            entropy: 0.3,
-            finished: true,
-        }
-    }
-
     fn rates(archive: &Archive) -> Vec<(String, f64)> {
         let best = archive.best(9);
         best.iter().map(|e| (e.text.clone(), e.gflops)).collect()
@@ -117,10 +106,10 @@ mod tests {
     #[test]
     fn a_lucky_measurement_fades() {
         let mut archive = Archive::default();
-        archive.observe("lucky", &sample(), Techniques::NONE, 40.0);
-        archive.observe("steady", &sample(), Techniques::NONE, 20.0);
+        archive.observe("lucky", Techniques::NONE, 40.0, true);
+        archive.observe("steady", Techniques::NONE, 20.0, true);
         for _ in 0..3 {
-            archive.observe("lucky", &sample(), Techniques::NONE, 10.0);
+            archive.observe("lucky", Techniques::NONE, 10.0, false);
         }
         assert_eq!(
             rates(&archive),
@@ -133,12 +122,21 @@ mod tests {
         let mut archive = Archive::default();
         let mut other = Techniques::NONE;
         other.insert(Technique::Packing);
-        archive.observe("other", &sample(), other, 1.0);
+        archive.observe("other", other, 1.0, true);
         for (i, rate) in [5.0, 9.0, 7.0, 8.0, 2.0, f64::NAN].into_iter().enumerate() {
-            archive.observe(&i.to_string(), &sample(), Techniques::NONE, rate);
+            archive.observe(&i.to_string(), Techniques::NONE, rate, true);
         }
         let names: Vec<_> = rates(&archive).into_iter().map(|(name, _)| name).collect();
         assert_eq!(names, ["1", "3", "2", "other"]);
-        assert!(archive.best(1)[0].sample.log_probs.is_empty());
+    }
+
+    #[test]
+    fn what_others_wrote_is_the_policys_once_it_writes_it_too() {
+        let mut archive = Archive::default();
+        archive.observe("made", Techniques::NONE, 30.0, false);
+        assert!(!archive.best(1)[0].drawn);
+        archive.observe("made", Techniques::NONE, 31.0, true);
+        archive.observe("made", Techniques::NONE, 29.0, false);
+        assert!(archive.best(1)[0].drawn);
     }
 }

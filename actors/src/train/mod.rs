@@ -3,6 +3,7 @@
 
 pub mod archive;
 pub mod curve;
+pub mod emitter;
 pub mod job;
 pub mod progress;
 pub mod record;

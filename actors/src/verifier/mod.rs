@@ -118,7 +118,7 @@ impl Actor for Verifier {
     type Context = Context<Self>;
 
     fn started(&mut self, _: &mut Self::Context) {
-        let tools = Compiler::find()
+        let tools = Compiler::for_problem(&self.problem)
             .map(|compiler| Tools {
                 compiler: Arc::new(compiler),
                 workers: Arc::new(Semaphore::new(shared_cores())),

@@ -80,6 +80,9 @@ fn assert_whole(cluster: &JobCluster, steps: u32) {
             "step {step}"
         );
     }
+    // Each step has its guests: what the archive replays, and what the emitter makes.
+    let guests = record.judged().unwrap().iter().filter(|k| !k.drawn).count();
+    assert!(guests >= 2 * steps as usize, "{guests} guests");
     assert!(record.run().unwrap().finished);
     for file in [
         "curve.png",

@@ -58,7 +58,7 @@ fn a_disk_that_fills_up_is_one_clear_error_and_loses_no_step() {
             .collect();
         let mut written = 0;
         let error = loop {
-            match record.commit_step(&step(written + 1, &samples), &samples, Duration::ZERO) {
+            match record.commit_step(&step(written + 1, &samples), &samples, &[], Duration::ZERO) {
                 Ok(()) => written += 1,
                 Err(error) => break error,
             }

@@ -24,6 +24,16 @@ fn the_example_says_what_the_defaults_are() {
 }
 
 #[test]
+fn what_a_place_leaves_out_is_as_by_default_for_its_actor() {
+    let job = parse("problem = \"dgemm\"\n[placement.benchmark]\ncpus = 0.25").unwrap();
+    let default = parse("problem = \"dgemm\"").unwrap().placement;
+    assert_eq!(job.placement.benchmark.cpus, 0.25);
+    assert_eq!(job.placement.benchmark.hold_cores, 1);
+    assert_eq!(job.placement.benchmark.labels, default.benchmark.labels);
+    assert_eq!(job.placement.rollout, default.rollout);
+}
+
+#[test]
 fn values_are_read() {
     let job = parse(
         "problem = \"gemv\"\nname = \"mine-2\"\ndir = \"/data\"\nseed = 7\n\
@@ -132,7 +142,7 @@ fn bad_jobs_get_one_clear_message() {
         ),
         (
             "problem = \"dgemm\"\n[grpo]\nminibatches = 81",
-            &["only 80 samples"],
+            &["only 48 samples"],
         ),
         (
             "problem = \"dgemm\"\n[grpo]\nmax_tokens = 256",

@@ -18,7 +18,12 @@ fn write_step(record: &mut Record, n: u32) {
         .map(|i| sample(0, i, 0, "x", measured(10.0)))
         .collect();
     record
-        .commit_step(&step(n, &samples), &samples, Duration::from_secs(n.into()))
+        .commit_step(
+            &step(n, &samples),
+            &samples,
+            &[],
+            Duration::from_secs(n.into()),
+        )
         .unwrap();
 }
 

@@ -2,7 +2,8 @@ use std::time::Duration;
 
 use corehold_actors::kernel::{Outcome, Verdict};
 use corehold_actors::train::record::{
-    CorpusRow, DATABASE, FinalRow, Judged, Record, RecordError, RivalKind, RunFacts,
+    CorpusRow, DATABASE, FinalRow, GuestRow, Judged, Origin, Record, RecordError, RivalKind,
+    RunFacts,
 };
 use corehold_actors::train::summary::{Summary, json_line, latest_finished};
 
@@ -122,7 +123,7 @@ fn what_was_written_is_read_again() {
         let mut record = Record::create(tmp.path(), &facts()).unwrap();
         record.add_corpus(&corpus).unwrap();
         record
-            .commit_step(&row, &samples, Duration::from_millis(1500))
+            .commit_step(&row, &samples, &[], Duration::from_millis(1500))
             .unwrap();
         // Others may look while it is written.
         assert_eq!(
@@ -158,14 +159,14 @@ fn a_step_written_again_replaces_the_first() {
         .map(|i| sample(0, i, 0, "x", measured(10.0)))
         .collect();
     record
-        .commit_step(&step(1, &first), &first, Duration::ZERO)
+        .commit_step(&step(1, &first), &first, &[], Duration::ZERO)
         .unwrap();
     let second: Vec<_> = (0..3)
         .map(|i| sample(0, i, 0, "x", measured(20.0)))
         .collect();
     for _ in 0..2 {
         record
-            .commit_step(&step(1, &second), &second, Duration::ZERO)
+            .commit_step(&step(1, &second), &second, &[], Duration::ZERO)
             .unwrap();
     }
     let all = record.window(1, 1).unwrap();
@@ -179,7 +180,7 @@ fn a_step_is_all_or_nothing() {
     let mut record = Record::create(tmp.path(), &facts()).unwrap();
     let good = [sample(0, 0, 0, "x", measured(10.0))];
     record
-        .commit_step(&step(1, &good), &good, Duration::from_secs(1))
+        .commit_step(&step(1, &good), &good, &[], Duration::from_secs(1))
         .unwrap();
     // The second sample has the first's key, so the transaction fails at its end.
     let bad = [
@@ -188,7 +189,7 @@ fn a_step_is_all_or_nothing() {
     ];
     assert!(
         record
-            .commit_step(&step(1, &bad), &bad, Duration::from_secs(9))
+            .commit_step(&step(1, &bad), &bad, &[], Duration::from_secs(9))
             .is_err()
     );
     assert_eq!(record.best().unwrap().unwrap().gflops, 10.0);
@@ -215,7 +216,9 @@ fn what_no_trusted_rate_is_known_of_is_left_out() {
         sample(1, 1, 1, "a", measured(10.0)),
     ];
     let row = step(1, &samples);
-    record.commit_step(&row, &samples, Duration::ZERO).unwrap();
+    record
+        .commit_step(&row, &samples, &[], Duration::ZERO)
+        .unwrap();
     let all = record.window(1, 1).unwrap();
     // (30 + 0 + 0 + 10) / 4: the failures count as 0, the unknown two not at all.
     assert_eq!(all.mean_gflops, Some(10.0));
@@ -230,7 +233,61 @@ fn what_no_trusted_rate_is_known_of_is_left_out() {
     // Groups have {a, b} and {a} that are right.
     assert_eq!(row.distinct, Some(1.5));
     assert_eq!(record.warm_started().unwrap().mean_gflops, Some(15.0));
-    assert_eq!(record.measured_samples().unwrap(), 2);
+    assert_eq!(record.measured().unwrap(), 2);
+}
+
+#[test]
+fn guests_are_kept_beside_the_samples_and_not_among_them() {
+    let tmp = tempfile::tempdir().unwrap();
+    let mut record = Record::create(tmp.path(), &facts()).unwrap();
+    let samples = [
+        sample(0, 0, 0, "a", measured(10.0)),
+        sample(0, 1, 0, "b", failed()),
+    ];
+    let guest = |code: &str, origin, judged| GuestRow {
+        origin,
+        group: (origin == Origin::Archive).then_some(0),
+        code: code.to_owned(),
+        hash: code.to_owned(),
+        judged,
+        reward: None,
+        advantage: None,
+        verifier_s: 0.1,
+        benchmark_s: 0.2,
+    };
+    let guests = [
+        guest("fast", Origin::Archive, measured(40.0)),
+        guest("new", Origin::Emitter, measured(20.0)),
+        guest("broken", Origin::Emitter, failed()),
+        guest(&samples[0].code, Origin::Archive, measured(10.0)),
+    ];
+    let row = step(1, &samples);
+    for _ in 0..2 {
+        // Written again, it replaces the first.
+        record
+            .commit_step(&row, &samples, &guests, Duration::ZERO)
+            .unwrap();
+    }
+    // What the policy did is told of its samples alone.
+    let window = record.window(1, 1).unwrap();
+    assert_eq!((window.samples, window.best_gflops), (2, Some(10.0)));
+    assert_eq!(record.best().unwrap().unwrap().gflops, 10.0);
+    assert_eq!(record.best_distinct(9).unwrap().len(), 1);
+    // What was measured, of all.
+    assert_eq!(record.measured().unwrap(), 4);
+    assert_eq!(record.measured_samples().unwrap(), 1);
+    let summary = Summary::from_record(&record).unwrap();
+    assert_eq!(summary.samples_measured, 1);
+    let judged = record.judged().unwrap();
+    let of = |code: &str| {
+        let found = judged.iter().find(|k| k.code == code).unwrap();
+        (found.gflops, found.drawn)
+    };
+    assert_eq!(judged.len(), 5);
+    assert_eq!(of("fast"), (Some(40.0), false));
+    assert_eq!(of("broken"), (None, false));
+    assert_eq!(of(&samples[0].code), (Some(10.0), true));
+    assert_eq!(of(&samples[1].code), (None, true));
 }
 
 #[test]
@@ -245,7 +302,7 @@ fn the_best_of_each_normal_form() {
         .map(|((hash, rate), i)| sample(0, i, 0, hash, measured(*rate)))
         .collect();
     record
-        .commit_step(&step(1, &samples), &samples, Duration::ZERO)
+        .commit_step(&step(1, &samples), &samples, &[], Duration::ZERO)
         .unwrap();
     let best: Vec<f64> = record
         .best_distinct(2)
@@ -361,7 +418,7 @@ fn step_0_is_of_the_warm_start() {
     for (n, rate) in [(0, 4.0), (1, 20.0), (2, 40.0)] {
         let samples = [sample(0, 0, u64::from(n), "x", measured(rate))];
         record
-            .commit_step(&step(n, &samples), &samples, Duration::ZERO)
+            .commit_step(&step(n, &samples), &samples, &[], Duration::ZERO)
             .unwrap();
     }
     let s = Summary::from_record(&record).unwrap();

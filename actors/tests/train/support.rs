@@ -126,6 +126,7 @@ pub fn synthetic_run(dir: &Path) -> Record {
             .commit_step(
                 &step(n, &samples),
                 &samples,
+                &[],
                 Duration::from_secs(90 + 5 * u64::from(n)),
             )
             .unwrap();

@@ -8,6 +8,7 @@ use bytes::Bytes;
 use futures_util::future::LocalBoxFuture;
 use serde::Serialize;
 
+use super::chain::Chain;
 use super::error::AskError;
 use super::lane::Message;
 use super::local;
@@ -76,16 +77,22 @@ where
 
     async fn answer(self, from: Option<Sent>) -> Result<M::Result, AskError> {
         let process = Process::current()?;
+        let chain = Chain::present();
+        chain.admit(self.actor, A::TYPE_NAME, A::CONCURRENCY)?;
         if self.retries == 0
             && !process.lanes.is_open(self.actor)
             && let Some(hosted) = process.host.get(self.actor)
         {
-            return local::ask::<A, M>(&process, &hosted, self.message, self.timeout, from).await;
+            let Self {
+                message, timeout, ..
+            } = self;
+            return local::ask::<A, M>(&process, &hosted, message, timeout, from, chain).await;
         }
         let message = Message {
             timeout: self.timeout,
             retries: self.retries,
             from,
+            chain,
             ..message::<A, M>(self.actor, &self.message)?
         };
         let bytes = process.lanes.ask(&process, message).await?;
@@ -167,5 +174,6 @@ where
         timeout: None,
         retries: 0,
         from: Outgoing::message(),
+        chain: Chain::default(),
     })
 }

@@ -92,12 +92,45 @@ pub enum AskError {
         /// The actor.
         actor: String,
     },
+    /// The actor belongs to a program of another build: its types are not those of this one, whatever their names.
+    #[error(
+        "actor {actor} is of another program (build {theirs}) than this one (build {ours}): only programs of one build \
+         can talk to each other; ask it from the program that spawned it"
+    )]
+    OtherProgram {
+        /// The actor.
+        actor: String,
+        /// The build that it is of.
+        theirs: String,
+        /// The build of this process.
+        ours: String,
+    },
+    /// A handler asks an actor that waits for that handler: itself, or one that has asked it, perhaps over others.
+    #[error(
+        "asking {actor} would wait for ever: it is at work on what led to this ask ({ring}) and begins nothing else \
+         before that is done; declare it #[corehold::actor(concurrency = n)], tell instead of asking, or ask in a \
+         future that the handler does not wait for (ctx.spawn)"
+    )]
+    Deadlock {
+        /// The actor.
+        actor: String,
+        /// Who waits for whom, from the first asker to the actor.
+        ring: String,
+    },
     /// The head could not be asked where the actor is.
     #[error("cannot reach the head: {0}; is the cluster up? (`corehold status`)")]
     HeadLost(String),
 }
 
 impl AskError {
+    pub(crate) fn other_program(actor: impl fmt::Display, build: String) -> Self {
+        AskError::OtherProgram {
+            actor: actor.to_string(),
+            theirs: build,
+            ours: crate::build_id(),
+        }
+    }
+
     /// What became of the message.
     pub fn fate(&self) -> Fate {
         match self {
@@ -105,7 +138,9 @@ impl AskError {
             | AskError::NodeLost { fate, .. }
             | AskError::Timeout { fate, .. } => *fate,
             AskError::NoHandler { .. } => Fate::NotDelivered,
-            AskError::HeadLost(_) => Fate::NotSent,
+            AskError::Deadlock { .. } | AskError::HeadLost(_) | AskError::OtherProgram { .. } => {
+                Fate::NotSent
+            }
             AskError::Cancelled | AskError::Codec(_) | AskError::NoReply { .. } => {
                 Fate::MaybeExecuted
             }
@@ -122,6 +157,8 @@ impl AskError {
             AskError::Codec(_) => "codec",
             AskError::NoHandler { .. } => "no_handler",
             AskError::NoReply { .. } => "no_reply",
+            AskError::OtherProgram { .. } => "other_program",
+            AskError::Deadlock { .. } => "deadlock",
             AskError::HeadLost(_) => "head_lost",
         }
     }

@@ -7,11 +7,12 @@ use std::task::{Poll, ready};
 use actix::dev::MessageResponse as _;
 use actix::fut::ActorFuture;
 use actix::{AsyncContext as _, Context, Handler, Message, ResponseActFuture, ResponseFuture};
-use futures_util::StreamExt as _;
 use futures_util::future::{AbortRegistration, Abortable, LocalBoxFuture, Pending, pending};
+use futures_util::{FutureExt as _, StreamExt as _};
 use tokio::sync::{mpsc, oneshot};
 use tokio::time::Instant;
 
+use super::chain::{Chain, InChain};
 use super::gate::Permit;
 use super::mailbox::Job;
 use super::registry::RemoteActor;
@@ -31,7 +32,11 @@ pub(super) trait Answer<R>: Send + Unpin + 'static {
 }
 
 /// What is left of an answer, to be polled on the actor's thread.
-pub(super) type Rest = LocalBoxFuture<'static, ()>;
+pub struct Rest {
+    pub(super) future: LocalBoxFuture<'static, ()>,
+    /// Whether the actor begins nothing else meanwhile, unless it has a concurrency.
+    pub(super) keeps_turn: bool,
+}
 
 /// The answer to a message that wants none.
 pub(super) struct NoAnswer;
@@ -126,7 +131,8 @@ impl<T: Send + 'static> Answer<Replies<T>> for LocalStream<T> {
     }
 
     fn give(mut self, mut replies: Replies<T>) -> Option<Rest> {
-        Some(Box::pin(async move {
+        let keeps_turn = replies.keeps_turn();
+        let future = Box::pin(async move {
             loop {
                 let Some(to) = &self.to else { return };
                 // Room first: nothing is made that nobody takes.
@@ -139,10 +145,16 @@ impl<T: Send + 'static> Answer<Replies<T>> for LocalStream<T> {
                     }
                 }
             }
-        }))
+        });
+        Some(Rest { future, keeps_turn })
     }
 
-    fn expire(self) {}
+    fn expire(mut self) {
+        if let Some(to) = self.to.take() {
+            // It is empty: nothing was begun.
+            let _ = to.try_send(Err(Unanswered::Expired));
+        }
+    }
 }
 
 impl<T> Drop for LocalStream<T> {
@@ -166,6 +178,8 @@ pub(super) struct Terms {
     pub deadline: Option<Instant>,
     /// Ends the handler's future.
     pub abort: AbortRegistration,
+    /// Who waits for the handler, with the actor itself.
+    pub chain: Chain,
     /// When the message came to this process, by the observers' clock.
     pub came: u64,
     /// Where its sender is in a trace, if it is in one.
@@ -210,6 +224,7 @@ pub(super) fn execute<A, M, W>(
     let Terms {
         permit,
         abort,
+        mut chain,
         came,
         from,
         ..
@@ -217,24 +232,19 @@ pub(super) fn execute<A, M, W>(
     let turn = running.begin::<M>(came, from);
     let place = turn.place();
     answer.begin();
-    let mut response = Some(match &place {
+    let mut response = Some(chain.enter(|| match &place {
         None => actor.handle(message, ctx),
         Some((place, span)) => {
             let _place = trace::enter(*place);
             span.in_scope(|| actor.handle(message, ctx))
         }
-    });
+    }));
     // actix spawns the futures that handlers return where nothing can end them; so they are taken out first.
     let any: &mut dyn Any = &mut response;
     if let Some(future) = any.downcast_mut::<Option<ResponseFuture<M::Result>>>() {
-        let future = future.take().expect("just put there");
-        let handled = async move {
-            if let Some(rest) = answer.give(future.await) {
-                rest.await;
-            }
-        };
-        run(running, handled, abort, (permit, turn), place);
-        return;
+        let reply = future.take().expect("just put there").map(Some);
+        let handled = handle(reply, answer, turn, chain);
+        return run(running, handled, abort, permit, place);
     }
     if let Some(future) = any.downcast_mut::<Option<ResponseActFuture<A, M::Result>>>() {
         ctx.spawn(ActHandler {
@@ -242,8 +252,10 @@ pub(super) fn execute<A, M, W>(
             rest: None,
             aborted: Abortable::new(pending(), abort),
             answer: Some(answer),
+            _permit: permit,
+            turn: Some(turn),
+            chain,
             place,
-            _held: (permit, turn),
         });
         return;
     }
@@ -253,21 +265,44 @@ pub(super) fn execute<A, M, W>(
     match reply.try_recv() {
         Ok(reply) => {
             if let Some(rest) = answer.give(reply) {
-                run(running, rest, abort, (permit, turn), place);
+                run(running, rest.finish(turn, chain), abort, permit, place);
             }
         }
         // A response type that answers later, in a way of its own.
         Err(oneshot::error::TryRecvError::Empty) => {
-            let handled = async move {
-                if let Ok(reply) = reply.await
-                    && let Some(rest) = answer.give(reply)
-                {
-                    rest.await;
-                }
-            };
-            run(running, handled, abort, (permit, turn), place);
+            let handled = handle(reply.map(Result::ok), answer, turn, chain);
+            run(running, handled, abort, permit, place);
         }
         Err(oneshot::error::TryRecvError::Closed) => drop(answer),
+    }
+}
+
+/// Waits for the handler's reply and gives it. The turn is its own, until all that belongs to the handling is done.
+async fn handle<R, W: Answer<R>>(
+    reply: impl Future<Output = Option<R>> + Unpin,
+    answer: W,
+    turn: Turn,
+    chain: Chain,
+) {
+    let mut replying = InChain {
+        chain,
+        future: reply,
+    };
+    let reply = (&mut replying).await;
+    if let Some(rest) = reply.and_then(|reply| answer.give(reply)) {
+        rest.finish(turn, replying.chain).await;
+    }
+}
+
+impl Rest {
+    async fn finish(self, turn: Turn, chain: Chain) {
+        let Rest { future, keeps_turn } = self;
+        if keeps_turn {
+            InChain { chain, future }.await;
+        } else {
+            drop(turn);
+            future.await;
+        }
     }
 }
 
@@ -275,25 +310,21 @@ fn run(
     running: &mut Running,
     handled: impl Future<Output = ()> + 'static,
     abort: AbortRegistration,
-    held: (Permit, Turn),
+    permit: Permit,
     place: Option<(Place, tracing::Span)>,
 ) {
     let handled = Abortable::new(handled, abort);
     let Some((place, span)) = place else {
-        running.push(Box::pin(async move {
+        return running.push(Box::pin(async move {
             let _ = handled.await;
-            drop(held);
+            drop(permit);
         }));
-        return;
     };
-    let handled = Within {
-        place,
-        span,
-        work: Box::pin(handled),
-    };
+    let work = Box::pin(handled);
+    let handled = Within { place, span, work };
     running.push(Box::pin(async move {
         let _ = handled.await;
-        drop(held);
+        drop(permit);
     }));
 }
 
@@ -304,8 +335,10 @@ struct ActHandler<A: RemoteActor, R, W> {
     rest: Option<Rest>,
     aborted: Abortable<Pending<()>>,
     answer: Option<W>,
+    _permit: Permit,
+    turn: Option<Turn>,
+    chain: Chain,
     place: Option<(Place, tracing::Span)>,
-    _held: (Permit, Turn),
 }
 
 impl<A: RemoteActor, R, W: Answer<R> + Unpin> ActorFuture<A> for ActHandler<A, R, W> {
@@ -317,18 +350,25 @@ impl<A: RemoteActor, R, W: Answer<R> + Unpin> ActorFuture<A> for ActHandler<A, R
         ctx: &mut Context<A>,
         task: &mut std::task::Context<'_>,
     ) -> Poll<()> {
-        if Pin::new(&mut self.aborted).poll(task).is_ready() {
+        let this = &mut *self;
+        if Pin::new(&mut this.aborted).poll(task).is_ready() {
             return Poll::Ready(());
         }
-        let place = self.place.clone();
-        let _place = place.as_ref().map(|(place, _)| trace::enter(*place));
-        let _span = place.as_ref().map(|(_, span)| span.enter());
-        if self.answer.is_some() {
-            let reply = ready!(self.future.as_mut().poll(actor, ctx, task));
-            self.rest = self.answer.take().and_then(|answer| answer.give(reply));
+        let place = this.place.as_ref();
+        let _place = place.map(|(place, _)| trace::enter(*place));
+        let _span = place.map(|(_, span)| span.enter());
+        if this.answer.is_some() {
+            let future = &mut this.future;
+            let reply = this.chain.enter(|| future.as_mut().poll(actor, ctx, task));
+            let reply = ready!(reply);
+            this.rest = this.answer.take().and_then(|answer| answer.give(reply));
+            if this.rest.as_ref().is_some_and(|rest| !rest.keeps_turn) {
+                this.turn = None;
+                this.chain = Chain::default();
+            }
         }
-        match &mut self.rest {
-            Some(rest) => rest.as_mut().poll(task),
+        match &mut this.rest {
+            Some(rest) => this.chain.enter(|| rest.future.as_mut().poll(task)),
             None => Poll::Ready(()),
         }
     }

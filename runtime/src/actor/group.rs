@@ -207,11 +207,10 @@ impl PlacementGroup {
         self.bundles
     }
 
-    /// Ends it, and the actors in it; back when they are dead, or when their nodes were told to use force. What it had
-    /// is free then.
+    /// Ends it, and the actors in it; back when they are dead. What it had is free then.
     ///
     /// # Errors
-    /// When the head is out of reach.
+    /// When the head is out of reach, or an actor does not end, as [`Cluster::stop`](crate::Cluster::stop) says.
     pub async fn end(&self) -> Result<()> {
         let request = Request::EndGroup { group: self.id };
         let answer = Process::current()?.head.request(request).await?;

@@ -71,8 +71,8 @@ impl<A: RemoteActor> Handle<A> {
         Tell::new(self.id, message)
     }
 
-    /// Sends `message` at once and gives the stream of its replies: `let mut replies = handle.stream(m);`,
-    /// `while let Some(reply) = replies.next().await { reply? }`.
+    /// The stream of the replies to `message`: `let mut replies = handle.stream(m);`,
+    /// `while let Some(reply) = replies.next().await { reply? }`. The message is sent when the first reply is asked for.
     ///
     /// At most 16 replies are under way that were not taken: an asker that is slow makes the handler's stream wait.
     /// To drop the stream ends the handler's.
@@ -81,7 +81,7 @@ impl<A: RemoteActor> Handle<A> {
         A: Accepts<M>,
         M: StreamMessage,
     {
-        ReplyStream::send::<A, M>(self.id, message)
+        ReplyStream::new::<A, M>(self.id, message)
     }
 }
 

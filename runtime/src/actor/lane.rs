@@ -30,6 +30,7 @@ use bytes::Bytes;
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 use tokio::time::Instant;
 
+use super::chain::Chain;
 use crate::ids::ActorId;
 use crate::observe::trace::Sent;
 
@@ -97,6 +98,8 @@ struct Call {
     deadline: Option<Deadline>,
     /// Where its sender is in a trace, if it is in one.
     from: Option<Sent>,
+    /// Who waits for it.
+    chain: Chain,
     payload: Bytes,
     /// When it came to the callee, by the observers' clock.
     #[serde(skip)]

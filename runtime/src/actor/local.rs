@@ -7,6 +7,7 @@ use futures_util::future::AbortHandle;
 use tokio::sync::{mpsc, oneshot};
 use tokio::time::Instant;
 
+use super::chain::Chain;
 use super::error::{AskError, Fate};
 use super::execute::{LocalAnswer, LocalStream, NoAnswer, Terms, Unanswered, job};
 use super::gate::Gate;
@@ -26,6 +27,7 @@ pub(super) async fn ask<A, M>(
     message: M,
     timeout: Option<Duration>,
     from: Option<Sent>,
+    chain: Chain,
 ) -> Result<M::Result, AskError>
 where
     A: Accepts<M>,
@@ -43,6 +45,7 @@ where
     let ticket = mailbox.ticket();
     let came = clock::now();
     let withdraw = mailbox.withdraw(ticket, abort);
+    let chain = chain.with(hosted.id);
     let place = hosted.gate.enter(move |permit| {
         let terms = Terms {
             permit,
@@ -50,6 +53,7 @@ where
             abort: registration,
             came,
             from,
+            chain,
         };
         mailbox.put(ticket, job(message, to, terms));
     });
@@ -106,6 +110,8 @@ where
     let from = Outgoing::message();
     let withdraw = mailbox.withdraw(ticket, abort);
     let (entered, room) = oneshot::channel();
+    // Nobody waits for its handler.
+    let chain = Chain::default().with(hosted.id);
     let place = hosted.gate.enter(move |permit| {
         let terms = Terms {
             permit,
@@ -113,6 +119,7 @@ where
             abort: registration,
             came,
             from,
+            chain,
         };
         // An actor that has just ended: as if it had ended a moment later.
         mailbox.put(ticket, job(message, NoAnswer, terms));
@@ -125,6 +132,8 @@ where
         waiting: Some((hosted.gate.clone(), place)),
         withdraw: Some(withdraw),
     };
+    // Room in its own mailbox comes only after the handler that waits for it.
+    Chain::present().admit(hosted.id, A::TYPE_NAME, A::CONCURRENCY)?;
     let _ = room.await;
     told.withdraw = None;
     Ok(())
@@ -136,12 +145,16 @@ type Streamed<T> = mpsc::Receiver<Result<Option<T>, Unanswered>>;
 pub(super) fn stream<A, M>(
     hosted: &Arc<Hosted>,
     message: M,
+    timeout: Option<Duration>,
+    chain: Chain,
 ) -> Result<(Streamed<M::Item>, Asked), AskError>
 where
     A: Accepts<M>,
     M: StreamMessage,
 {
+    let deadline = timeout.map(|after| Instant::now() + after);
     let (to, replies) = LocalStream::new(CREDIT);
+    let chain = chain.with(hosted.id);
     let (abort, registration) = AbortHandle::new_pair();
     let mailbox = mailbox::<A>(hosted)?.clone();
     let ticket = mailbox.ticket();
@@ -151,10 +164,11 @@ where
     let place = hosted.gate.enter(move |permit| {
         let terms = Terms {
             permit,
-            deadline: None,
+            deadline,
             abort: registration,
             came,
             from,
+            chain,
         };
         mailbox.put(ticket, job(message, to, terms));
     });
@@ -179,7 +193,7 @@ impl Asked {
     }
 
     /// True where no handler has begun, and none will.
-    fn withdraw(&mut self) -> bool {
+    pub(super) fn withdraw(&mut self) -> bool {
         let Some(withdraw) = self.withdraw.take() else {
             return false;
         };

@@ -1,6 +1,7 @@
 //! What a user writes: actors and the handles to them.
 
 mod ask;
+mod chain;
 mod error;
 mod execute;
 mod gate;

@@ -7,7 +7,7 @@ use std::sync::LazyLock;
 use actix::{Actor, Context, Handler, Message};
 use bytes::Bytes;
 use futures_util::StreamExt as _;
-use futures_util::future::{AbortHandle, LocalBoxFuture};
+use futures_util::future::AbortHandle;
 use serde::{Serialize, de::DeserializeOwned};
 
 use super::execute::{Answer, Rest, Terms, execute};
@@ -236,11 +236,11 @@ impl<R: Outcome> Answer<R> for RemoteAnswer {
 pub trait Outcome: Sized + 'static {
     /// Sends it.
     #[doc(hidden)]
-    fn respond(self, replier: Replier) -> Option<LocalBoxFuture<'static, ()>>;
+    fn respond(self, replier: Replier) -> Option<Rest>;
 }
 
 impl<R: Serialize + DeserializeOwned + Send + 'static> Outcome for R {
-    fn respond(self, replier: Replier) -> Option<LocalBoxFuture<'static, ()>> {
+    fn respond(self, replier: Replier) -> Option<Rest> {
         let bytes = encode(&self).map(Bytes::from).map_err(|e| e.to_string());
         replier.reply(bytes);
         None
@@ -248,8 +248,9 @@ impl<R: Serialize + DeserializeOwned + Send + 'static> Outcome for R {
 }
 
 impl<T: Serialize + DeserializeOwned + Send + 'static> Outcome for Replies<T> {
-    fn respond(mut self, mut replier: Replier) -> Option<LocalBoxFuture<'static, ()>> {
-        Some(Box::pin(async move {
+    fn respond(mut self, mut replier: Replier) -> Option<Rest> {
+        let keeps_turn = self.keeps_turn();
+        let future = Box::pin(async move {
             loop {
                 // Room first: nothing is made that nobody takes.
                 replier.credit().await;
@@ -265,7 +266,8 @@ impl<T: Serialize + DeserializeOwned + Send + 'static> Outcome for Replies<T> {
                     Err(e) => return replier.reply(Err(e.to_string())),
                 }
             }
-        }))
+        });
+        Some(Rest { future, keeps_turn })
     }
 }
 

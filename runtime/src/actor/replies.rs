@@ -36,9 +36,11 @@ use tokio::sync::mpsc;
 /// ```
 ///
 /// The stream is polled on the actor's thread, only as fast as the asker takes the replies, and dropped when the asker
-/// drops its end or the actor ends.
+/// drops its end or the actor ends. Until it has ended the handler is at work, so that a slow asker holds up who asks
+/// the actor next; where that must not be, see [`concurrent`](Self::concurrent).
 pub struct Replies<T> {
     stream: BoxStream<'static, T>,
+    keeps_turn: bool,
 }
 
 impl<T: Send + 'static> Replies<T> {
@@ -46,7 +48,24 @@ impl<T: Send + 'static> Replies<T> {
     pub fn from_stream(stream: impl Stream<Item = T> + Send + 'static) -> Self {
         Self {
             stream: stream.boxed(),
+            keeps_turn: true,
         }
+    }
+
+    /// Lets the actor take its next message as soon as the handler has returned these replies, and not only at
+    /// their end: other handlers run while the asker is slow, or the stream waits. Right for streams of what was
+    /// fixed when they began, or comes from elsewhere; one that shares state with the actor sees it change between
+    /// two replies. Each such stream keeps its room in the mailbox, so there are at most as many as that holds; they
+    /// end with the actor, also when it is stopped.
+    pub fn concurrent(self) -> Self {
+        Self {
+            keeps_turn: false,
+            ..self
+        }
+    }
+
+    pub(super) fn keeps_turn(&self) -> bool {
+        self.keeps_turn
     }
 
     /// A sender and the replies that are given to it, of which at most `room` (at least 1) wait. The replies end

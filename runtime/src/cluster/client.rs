@@ -1,6 +1,6 @@
 //! A program's view of the cluster it has joined.
 
-use crate::actor::{Handle, RemoteActor, ReserveGroup, Spawn};
+use crate::actor::{AskError, Handle, RemoteActor, ReserveGroup, Spawn};
 use crate::cluster::Owner;
 use crate::control::{Request, Response};
 use crate::error::{Error, Result};
@@ -86,7 +86,8 @@ impl Cluster {
     /// The actor of this name.
     ///
     /// # Errors
-    /// [`Error::NotFound`] lists names like it, or says that the actor is of another type or dead.
+    /// [`Error::NotFound`] lists names like it, or says that the actor is of another type or dead;
+    /// [`AskError::OtherProgram`] says that it belongs to a program of another build.
     pub async fn find<A: RemoteActor>(&self, name: &str) -> Result<Handle<A>> {
         let request = Request::Find {
             name: name.to_owned(),
@@ -94,16 +95,20 @@ impl Cluster {
         };
         match Process::current()?.head.request(request).await? {
             Ok(Response::Found(id)) => Ok(Handle::new(id)),
+            Ok(Response::OtherProgram { build }) => {
+                Err(AskError::other_program(format_args!("`{name}`"), build).into())
+            }
             Ok(other) => Err(Error::NotFound(format!("the head answered {other:?}"))),
             Err(why) => Err(Error::NotFound(why)),
         }
     }
 
     /// Ends an actor for good, after the message in its hands; returns when it is dead. One that is still at work after
-    /// 5 s is ended by force, and not waited for.
+    /// 5 s is ended by force.
     ///
     /// # Errors
-    /// When the head is out of reach.
+    /// When the head is out of reach, or the actor goes on in spite of force, 10 s after the order: only one that was
+    /// spawned with `.process()` can be ended whatever it does.
     pub async fn stop<A: RemoteActor>(&self, actor: &Handle<A>) -> Result<()> {
         let request = Request::Stop { actor: actor.id() };
         Process::current()?

@@ -60,8 +60,10 @@ impl fmt::Display for Milli {
 /// What an actor needs of the node it lives on.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub struct Demand {
-    /// The registered name of its type: only a node whose build knows the type can host it.
+    /// The registered name of its type: only a node whose build knows the type can host it, unless it brings its own.
     pub actor_type: String,
+    /// The build that it is of, where that is not the nodes' own: any node can have it, in a process of its program.
+    pub program: Option<String>,
     /// Shared cores, in thousandths.
     pub cpus: Milli,
     /// Memory in bytes.
@@ -87,6 +89,12 @@ impl Demand {
             actor_type: actor_type.into(),
             ..Demand::default()
         }
+    }
+
+    /// The type that a node's own build must know to host it, if it must.
+    pub fn native_type(&self) -> Option<&str> {
+        let native = self.program.is_none() && !self.actor_type.is_empty();
+        native.then_some(self.actor_type.as_str())
     }
 
     /// Why nothing could ever meet it, whatever the machine; `None` if it makes sense. A fraction of a GPU is

@@ -86,7 +86,8 @@ impl Default for DirectoryLimits {
 }
 #[derive(Debug)]
 struct Entry {
-    record: ActorRecord,
+    /// Large: the table of them stays small, and searching it fast.
+    record: Box<ActorRecord>,
     supervisor: Supervisor,
     timer: Option<Duration>,
     /// Its place in the queue for places.
@@ -113,6 +114,8 @@ enum Subject {
 enum Retry {
     #[default]
     No,
+    /// What an actor had on the nodes in [`Directory::freed`] was given back.
+    FreedOn,
     /// Something was given back: who is refused again waits for the same reasons as before, by and large.
     Freed,
     /// Nodes have come, gone or changed: who is refused again may have other reasons, or no hope.
@@ -141,7 +144,7 @@ pub struct Directory {
     /// Actors that are in a group or want to be.
     in_group: BTreeMap<GroupId, BTreeSet<ActorId>>,
     ended_groups: VecDeque<(GroupId, DeathCause)>,
-    dead: BTreeMap<ActorId, ActorRecord>,
+    dead: BTreeMap<ActorId, Box<ActorRecord>>,
     dead_order: VecDeque<ActorId>,
     /// The number of the next actor that dies; those in `dead_order` have the numbers before it.
     next_dead: u64,
@@ -151,6 +154,8 @@ pub struct Directory {
     nodes_missing: bool,
     /// What happened since the pending actors were last looked at.
     retry: Retry,
+    /// Where something was given back.
+    freed: Vec<NodeId>,
     /// When the head's time began, in milliseconds since 1970.
     epoch_ms: u64,
 }
@@ -188,6 +193,7 @@ impl Directory {
             changed: rows::Changed::default(),
             nodes_missing: false,
             retry: Retry::No,
+            freed: Vec::new(),
             epoch_ms: 0,
         }
     }
@@ -203,6 +209,7 @@ impl Directory {
             .get(&actor)
             .map(|entry| &entry.record)
             .or_else(|| self.dead.get(&actor))
+            .map(|record| &**record)
     }
 
     /// The actors of a group that are not dead.
@@ -212,20 +219,20 @@ impl Directory {
 
     /// The actors that are not dead, by id.
     pub fn actors(&self) -> impl Iterator<Item = &ActorRecord> {
-        self.actors.values().map(|entry| &entry.record)
+        self.actors.values().map(|entry| &*entry.record)
     }
 
     /// The remembered dead, oldest first.
     pub fn dead(&self) -> impl Iterator<Item = &ActorRecord> {
         self.dead_order
             .iter()
-            .filter_map(|actor| self.dead.get(actor))
+            .filter_map(|actor| self.dead.get(actor).map(|record| &**record))
     }
 
     /// The actors that are starting, alive or stopping on a node, by id.
     pub fn on_node(&self, node: NodeId) -> impl Iterator<Item = &ActorRecord> {
         let actors = self.on_node.get(&node).into_iter().flatten();
-        actors.filter_map(|actor| self.actors.get(actor).map(|entry| &entry.record))
+        actors.filter_map(|actor| self.actors.get(actor).map(|entry| &*entry.record))
     }
 
     /// When the actor's present state ends by itself, if it does.
@@ -402,18 +409,20 @@ impl Directory {
                     self.end_group(group, DeathCause::OwnerGone, &mut step);
                 }
             }
-            let retry = std::mem::take(&mut self.retry);
-            if retry == Retry::No {
-                return step.actions;
-            }
-            if retry == Retry::Freed {
-                self.place_who_can(&mut step);
-            } else {
-                let mut refused = Refused::new();
-                for subject in self.pending.values().copied().collect::<Vec<_>>() {
-                    match subject {
-                        Subject::Actor(actor) => self.place_again(actor, &mut refused, &mut step),
-                        Subject::Group(group) => self.place_group(group, &mut step),
+            let freed = std::mem::take(&mut self.freed);
+            match std::mem::take(&mut self.retry) {
+                Retry::No => return step.actions,
+                Retry::FreedOn => self.place_who_can(Some(&freed), &mut step),
+                Retry::Freed => self.place_who_can(None, &mut step),
+                Retry::Changed => {
+                    let mut refused = Refused::new();
+                    for subject in self.pending.values().copied().collect::<Vec<_>>() {
+                        match subject {
+                            Subject::Actor(actor) => {
+                                self.place_again(actor, &mut refused, &mut step);
+                            }
+                            Subject::Group(group) => self.place_group(group, &mut step),
+                        }
                     }
                 }
             }

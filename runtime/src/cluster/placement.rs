@@ -83,10 +83,10 @@ impl Place {
 /// The nodes' capacities and who has reserved what.
 #[derive(Debug, Default)]
 pub struct Placement {
-    nodes: BTreeMap<NodeId, Place>,
+    nodes: BTreeMap<NodeId, Box<Place>>,
     node_names: BTreeMap<String, NodeId>,
     index: Index,
-    reserved: BTreeMap<ActorId, (Reservation, Demand)>,
+    reserved: BTreeMap<ActorId, Box<(Reservation, Demand)>>,
     groups: BTreeMap<GroupId, Group>,
     /// Actors that are not dead, placed or not, with their names.
     known: BTreeMap<ActorId, Option<String>>,
@@ -128,7 +128,7 @@ impl Placement {
             actors: BTreeSet::new(),
             bundles: BTreeSet::new(),
         };
-        self.nodes.insert(id, place);
+        self.nodes.insert(id, Box::new(place));
         self.reindex(id);
         true
     }
@@ -139,6 +139,7 @@ impl Placement {
         let Some(place) = self.nodes.remove(&id) else {
             return Vec::new();
         };
+        let place = *place;
         self.index.remove(id);
         if self.node_names.get(&place.name) == Some(&id) {
             self.node_names.remove(&place.name);
@@ -197,8 +198,8 @@ impl Placement {
 
     /// [`Placement::reserve`] without the words: where no node can take it, that is found at once.
     pub fn try_reserve(&mut self, actor: ActorId, demand: &Demand) -> Option<Reservation> {
-        if let Some((reservation, _)) = self.reserved.get(&actor) {
-            return Some(reservation.clone());
+        if let Some(reserved) = self.reserved.get(&actor) {
+            return Some(reserved.0.clone());
         }
         let (reservation, given) = self.find(Some(actor), demand)?;
         self.take(actor, demand, &reservation, &given);
@@ -260,16 +261,14 @@ impl Placement {
 
     /// What the actor has reserved.
     pub fn reservation(&self, actor: ActorId) -> Option<&Reservation> {
-        self.reserved
-            .get(&actor)
-            .map(|(reservation, _)| reservation)
+        self.reserved.get(&actor).map(|reserved| &reserved.0)
     }
 
     /// All reservations, by actor.
     pub fn reservations(&self) -> impl Iterator<Item = (ActorId, &Reservation)> {
         self.reserved
             .iter()
-            .map(|(&actor, (reservation, _))| (actor, reservation))
+            .map(|(&actor, reserved)| (actor, &reserved.0))
     }
 
     /// What of a node is in use: by actors, and by the bundles of placement groups.
@@ -312,11 +311,11 @@ impl Placement {
             }
         }
         let reserved = (reservation.clone(), demand.clone());
-        self.reserved.insert(actor, reserved);
+        self.reserved.insert(actor, Box::new(reserved));
     }
 
     fn unreserve(&mut self, actor: ActorId) -> Option<(Reservation, Demand)> {
-        let (reservation, demand) = self.reserved.remove(&actor)?;
+        let (reservation, demand) = *self.reserved.remove(&actor)?;
         for to in must_be_apart_from(&demand) {
             match to {
                 AffinityTo::Actor(other) => remove_from(&mut self.apart_from, other, actor),

@@ -65,6 +65,11 @@ impl StateDir {
         self.root.join("logs").join("actors")
     }
 
+    /// The folder with programs of other builds than the node's.
+    pub(crate) fn programs(&self) -> PathBuf {
+        self.root.join("programs")
+    }
+
     /// Makes the folder and its subfolders.
     pub(crate) fn create(&self) -> Result<()> {
         use std::os::unix::fs::DirBuilderExt as _;

@@ -6,18 +6,22 @@ use std::sync::{Arc, Mutex, MutexGuard};
 
 use tokio::sync::mpsc;
 
+use super::MachineFacts;
+use super::arrivals::{Arrivals, Arrived};
 use super::book::{Book, Order};
+use super::cores::stay_on;
+use super::told::Told;
 use super::worker::{Common, WorkerEvent, Workers};
-use super::{MachineFacts, metrics};
 use crate::actor::{ActorEnv, Exit, Vitals, type_names};
 use crate::cluster::state_dir::StateDir;
 use crate::cluster::{ClusterConfig, DeathCause, Gpu, LastWords, Return, StartOrder, membership};
-use crate::control::{FromHead, PeerRole, Request, ToHead};
+use crate::control::{FromHead, PeerRole, ToHead, Ways};
 use crate::error::{Error, Result};
 use crate::ids::ActorId;
 use crate::isolate::{HoldOptions, Slot};
-use crate::observe::{LogStore, Report, meter, timeline};
+use crate::observe::{LogStore, Tails, Who};
 use crate::process::{Line, Process};
+use crate::program::Executable;
 use crate::wire::Identity;
 
 /// Runs node `name` of `config` until the head ends it, or it has had no head for `head_lease_s`. Call it in an
@@ -37,11 +41,12 @@ pub(crate) async fn run(config: ClusterConfig, name: &str, head: SocketAddr) -> 
     })?;
     let shared = config.shared_cores(node, &facts);
     // Before any thread of the wire or of an actor starts: all of them inherit it.
-    super::affinity::stay_on(&shared)?;
+    stay_on(&shared)?;
     let swept = crate::isolate::sweep_stale().map_err(|e| Error::Refused(e.to_string()))?;
     tracing::debug!(?swept, "looked for what dead processes had left");
     let state = StateDir::of(&config);
-    let _claim = state.claim_node(name)?;
+    // Not let go before this process is gone: who waits for the lock waits for that.
+    let _claim = std::mem::ManuallyDrop::new(state.claim_node(name)?);
     let identity = Identity::load(&state.keys())?;
     let (process, mut exits) = Process::start(&identity, node.listen, None)?;
     let hello = membership::Hello {
@@ -70,11 +75,7 @@ pub(crate) async fn run(config: ClusterConfig, name: &str, head: SocketAddr) -> 
     let mut orders = process.join(line).await?;
     tracing::info!(node = name, address = %process.address, "joined");
 
-    timeline::record_if(config.timeline);
-    let metrics = match node.metrics {
-        Some(at) => Some(metrics::serve(at, name, &process).await),
-        None => None,
-    };
+    let told = Told::start(&config, node, &process).await;
 
     use tokio::signal::unix::{SignalKind, signal};
     let mut terminate = signal(SignalKind::terminate()).map_err(Error::Thread)?;
@@ -88,7 +89,14 @@ pub(crate) async fn run(config: ClusterConfig, name: &str, head: SocketAddr) -> 
         listen: SocketAddr::new(node.listen.ip(), 0),
         has_gpus: !gpus.is_empty(),
     });
-    let logs = StateDir::of(&config).actor_logs();
+    let state = StateDir::of(&config);
+    let (arrivals, mut arrived) = Arrivals::new(process.clone(), state.programs());
+    let logs = state.actor_logs();
+    let tails = Tails::new(
+        name.to_owned(),
+        process.endpoint.clone(),
+        process.wire.clone(),
+    );
     let mut daemon = Daemon {
         name: name.to_owned(),
         process,
@@ -97,25 +105,26 @@ pub(crate) async fn run(config: ClusterConfig, name: &str, head: SocketAddr) -> 
         gpus,
         facts,
         slots: HashMap::new(),
-        types: HashMap::new(),
-        metrics,
+        told,
         book,
         workers,
+        arrivals,
         logs: LogStore::new(logs.clone()).map_err(|source| Error::Io {
             path: logs,
             source,
             advice: "the cluster's state folder must be writable",
         })?,
+        tails,
     };
-    daemon.tell_metrics();
+    daemon.told.tell_head();
     let mut ended = Ok(());
     loop {
         // Channels and a signal: nothing is lost by a branch that is not taken.
         tokio::select! {
             order = orders.recv() => match order {
-                Some(FromHead::Start(order)) => daemon.start(*order).await,
+                Some(FromHead::Start(order, ways)) => daemon.start(*order, ways).await,
                 Some(FromHead::Stop { actor, incarnation, force }) => {
-                    daemon.stop(actor, incarnation, force);
+                    daemon.stop(actor, incarnation, force).await;
                 }
                 Some(FromHead::Shutdown { why }) => {
                     tracing::info!(%why, "the cluster ends");
@@ -126,10 +135,10 @@ pub(crate) async fn run(config: ClusterConfig, name: &str, head: SocketAddr) -> 
                 }
                 Some(FromHead::Welcome { again: true, .. }) => {
                     daemon.tell_ends().await;
-                    daemon.tell_metrics();
+                    daemon.told.tell_head();
                 }
                 Some(FromHead::Welcome { again: false, .. }) => {
-                    daemon.tell_metrics();
+                    daemon.told.tell_head();
                     if let Err(e) = daemon.fence(&mut exits, &mut ends).await {
                         ended = Err(e);
                         break;
@@ -145,6 +154,7 @@ pub(crate) async fn run(config: ClusterConfig, name: &str, head: SocketAddr) -> 
             },
             Some(exit) = exits.recv() => daemon.exited(exit).await,
             Some(event) = ends.recv() => daemon.worker(event).await,
+            Some(arrived) = arrived.recv() => daemon.arrived(arrived).await,
             _ = terminate.recv() => {
                 tracing::info!("told to end (SIGTERM)");
                 let _ = daemon.process.head.say(ToHead::Leaving).await;
@@ -164,13 +174,12 @@ struct Daemon {
     gpus: Vec<Gpu>,
     facts: MachineFacts,
     slots: HashMap<(ActorId, u32), Arc<Slot>>,
-    /// The types of those that live here.
-    types: HashMap<(ActorId, u32), String>,
-    /// Where it serves metrics, if it should.
-    metrics: Option<std::result::Result<SocketAddr, String>>,
+    told: Told,
     book: Arc<Mutex<Book>>,
     workers: Workers,
+    arrivals: Arrivals,
     logs: LogStore,
+    tails: Tails,
 }
 
 impl Daemon {
@@ -185,7 +194,7 @@ impl Daemon {
         }
     }
 
-    async fn start(&mut self, order: StartOrder) {
+    async fn start(&mut self, order: StartOrder, ways: Ways) {
         let (actor, incarnation) = (order.actor, order.incarnation);
         // Asked by itself, so that the lock is not held over an await.
         let known = self.book().ordered(actor, incarnation);
@@ -214,7 +223,35 @@ impl Daemon {
                     .await;
             }
         }
-        let word = match self.bring_to_life(order).await {
+        match order.program.clone() {
+            Some(build) => self.arrivals.fetch(build, order, ways),
+            None => self.begin(order, ways, None).await,
+        }
+    }
+
+    async fn arrived(&mut self, arrived: Arrived) {
+        let Arrived {
+            order,
+            ways,
+            program,
+        } = arrived;
+        let (actor, incarnation) = (order.actor, order.incarnation);
+        if !self.arrivals.give_up(actor, incarnation) {
+            return;
+        }
+        match program {
+            Ok(program) => self.begin(order, ways, Some(program)).await,
+            Err(why) => {
+                let cause = DeathCause::StartFailed(why);
+                let word = self.over(actor, incarnation, cause, Vec::new());
+                self.say(word).await;
+            }
+        }
+    }
+
+    async fn begin(&mut self, order: StartOrder, ways: Ways, program: Option<Executable>) {
+        let (actor, incarnation) = (order.actor, order.incarnation);
+        let word = match self.bring_to_life(order, ways, program).await {
             // A worker tells later that its actor lives.
             Ok(Born::Worker) => return,
             Ok(Born::Here) => {
@@ -232,17 +269,6 @@ impl Daemon {
             }
         };
         self.say(word).await;
-    }
-
-    /// Tells a head that may not know it where the metrics are.
-    fn tell_metrics(&self) {
-        if let Some(served) = self.metrics.clone() {
-            let process = self.process.clone();
-            actix_rt::spawn(async move {
-                // Without a head there is nobody who wants to know.
-                let _ = process.head.request(Request::Metrics(served)).await;
-            });
-        }
     }
 
     /// This node has joined again: what it said meanwhile may not have been heard.
@@ -272,7 +298,7 @@ impl Daemon {
         tracing::warn!("this node was given up while it was cut off: all that it runs ends");
         let left = self.end_all(exits, ends, true).await;
         self.slots.clear();
-        self.types.clear();
+        self.told.clear();
         self.book().clear();
         if left > 0 {
             return Err(Error::Refused(format!(
@@ -282,8 +308,12 @@ impl Daemon {
         Ok(())
     }
 
-    fn stop(&self, actor: ActorId, incarnation: u32, force: bool) {
-        if !self.workers.stop(actor, incarnation, force) {
+    async fn stop(&mut self, actor: ActorId, incarnation: u32, force: bool) {
+        if self.arrivals.give_up(actor, incarnation) {
+            let why = "it was told to end before its program had come".to_owned();
+            let word = self.over(actor, incarnation, DeathCause::StartFailed(why), Vec::new());
+            self.say(word).await;
+        } else if !self.workers.stop(actor, incarnation, force) {
             self.process.host.stop(actor, incarnation, force);
         }
     }
@@ -296,7 +326,7 @@ impl Daemon {
                 address,
             } => {
                 self.workers.started(actor, incarnation, address);
-                self.process.below.begins(address);
+                self.told.speaks(address);
                 self.book().began(actor, incarnation);
                 ToHead::Started {
                     actor,
@@ -311,19 +341,13 @@ impl Daemon {
                 handling,
                 report,
             } => {
-                self.reports_no_more(actor, incarnation, report);
+                self.told
+                    .silent(self.workers.get(actor, incarnation).flatten(), report);
                 self.workers.forget(actor, incarnation);
                 self.over(actor, incarnation, cause, handling)
             }
         };
         self.say(word).await;
-    }
-
-    /// A worker has ended, with these last words.
-    fn reports_no_more(&self, actor: ActorId, incarnation: u32, last: Option<Box<Report>>) {
-        if let Some(address) = self.workers.get(actor, incarnation).flatten() {
-            self.process.below.ends(address, last.map(|report| *report));
-        }
     }
 
     /// A life has ended: gives back what it had, and the words that tell of it.
@@ -335,10 +359,7 @@ impl Daemon {
         handling: Vec<String>,
     ) -> ToHead {
         self.slots.remove(&(actor, incarnation));
-        if let Some(actor_type) = self.types.remove(&(actor, incarnation)) {
-            meter::died(&actor_type, cause.kind());
-            timeline::mark(Some((actor, incarnation)), format!("died: {cause}"));
-        }
+        self.told.died(actor, incarnation, &cause);
         let words = LastWords {
             node: Some(self.name.clone()),
             handling,
@@ -355,7 +376,12 @@ impl Daemon {
         }
     }
 
-    async fn bring_to_life(&mut self, order: StartOrder) -> Result<Born, String> {
+    async fn bring_to_life(
+        &mut self,
+        order: StartOrder,
+        ways: Ways,
+        program: Option<Executable>,
+    ) -> Result<Born, String> {
         let missing = |index: &&u32| !self.gpus.iter().any(|gpu| gpu.index == **index);
         if let Some(index) = order.gpus.iter().find(missing) {
             return Err(format!("this node has no GPU {index}"));
@@ -384,18 +410,20 @@ impl Daemon {
             life = order.incarnation,
             held = ?order.held,
             process = order.process,
+            program = order.program,
             gpus = ?order.gpus,
             "starting an actor"
         );
-        meter::started(&order.actor_type, order.incarnation);
-        let life = (order.actor, order.incarnation);
-        self.types.insert(life, order.actor_type.clone());
-        let name = order.name.as_deref().unwrap_or(&order.actor_type);
-        let again = if life.1 > 1 { "born again" } else { "born" };
-        timeline::mark(Some(life), format!("{again}: {name}"));
-        let log = self.logs.begin(order.actor, order.incarnation);
-        if order.process {
-            self.workers.start(order, slot, log)?;
+        self.told.born(&order);
+        let who = Who {
+            actor: order.actor,
+            name: order.name.clone(),
+            actor_type: order.actor_type.clone(),
+        };
+        let tail = ways.logs.map(|driver| self.tails.to(driver));
+        let log = self.logs.begin(who, order.incarnation, tail);
+        if order.process || program.is_some() {
+            self.workers.start(order, program, slot, log)?;
             return Ok(Born::Worker);
         }
         let env = ActorEnv {
@@ -431,6 +459,7 @@ impl Daemon {
         ends: &mut mpsc::Receiver<WorkerEvent>,
         force: bool,
     ) -> usize {
+        self.arrivals.give_all_up();
         let mut left = self.process.host.stop_all(force) + self.workers.stop_all();
         let all = async {
             while left > 0 {
@@ -442,7 +471,7 @@ impl Daemon {
                     }
                     Some(event) = ends.recv() => {
                         if let WorkerEvent::Ended { actor, incarnation, report, .. } = event {
-                            self.reports_no_more(actor, incarnation, report);
+                            self.told.silent(self.workers.get(actor, incarnation).flatten(), report);
                             self.workers.forget(actor, incarnation);
                             self.slots.remove(&(actor, incarnation));
                             left -= 1;

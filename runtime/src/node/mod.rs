@@ -1,11 +1,12 @@
 //! One machine of the cluster: what it has, and what runs on it.
 
-mod affinity;
+mod arrivals;
 mod book;
+mod cores;
 mod daemon;
 pub mod gpus;
-mod metrics;
 pub mod resources;
+mod told;
 mod worker;
 
 pub use resources::{MachineFacts, discover};

@@ -20,5 +20,6 @@ pub use trace::{TraceContext, TraceContextError, current_trace};
 pub use why::{NodeWhy, Why};
 
 pub(crate) use logs::{
-    ActorLog, LogStore, actor_lines, note, tag_thread, to_stderr as log_to_stderr,
+    ActorLog, LogStore, Tails, Terminal, Who, actor_lines, note, tag_thread,
+    to_stderr as log_to_stderr,
 };

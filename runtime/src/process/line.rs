@@ -13,12 +13,11 @@ use std::time::{Duration, Instant};
 use tokio::sync::mpsc;
 
 use super::{HEARTBEAT, Process, WAITING};
-use crate::build_id::build_id;
 use crate::cluster::state_dir::StateDir;
 use crate::cluster::supervision::Backoff;
 use crate::control::{FromHead, PeerRole, ToHead};
 use crate::error::{Error, Result};
-use crate::wire::{FrameReader, FrameWriter, Hello, Opening, PROTOCOL, encode};
+use crate::wire::{FrameReader, FrameWriter, Hello, Opening};
 
 const WELCOME_WITHIN: Duration = Duration::from_secs(5);
 // How long to wait for a head that may not be there.
@@ -82,11 +81,7 @@ impl Process {
 
 impl Line {
     async fn connect(&self, process: &Process, head: SocketAddr) -> Result<(Joined, FromHead)> {
-        let hello = Hello {
-            protocol: PROTOCOL,
-            build_id: build_id(),
-            role: encode(&(self.role)()).map_err(crate::wire::WireError::from)?,
-        };
+        let hello = Hello::of(&(self.role)()).map_err(crate::wire::WireError::from)?;
         let connection = process.endpoint.connect(head).await?;
         let (writer, mut reader) = connection.open(&Opening::Control(Box::new(hello))).await?;
         let welcome = tokio::time::timeout(WELCOME_WITHIN, reader.recv::<FromHead>())
@@ -117,7 +112,7 @@ impl Line {
                 End::Away(why) => why,
             };
             process.head.away();
-            if self.lease.is_zero() {
+            if self.lease.is_zero() || orders.is_closed() {
                 return why;
             }
             tracing::warn!(%why, "the head is away");

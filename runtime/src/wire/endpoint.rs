@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use super::identity::SERVER_NAME;
 use super::socket::Counted;
-use super::{CodecError, FrameReader, FrameWriter, Identity, IdentityError, Opening};
+use super::{CodecError, FrameReader, FrameWriter, Identity, IdentityError, Opening, reset};
 
 // A dead peer is noticed by silence (a killed process says nothing): well within the 5 s promised.
 const IDLE_TIMEOUT: Duration = Duration::from_millis(3_000);
@@ -122,10 +122,18 @@ impl Endpoint {
         let mut client = quinn::ClientConfig::new(Arc::new(client));
         client.transport_config(transport);
 
-        let inner = open(server, addr).map_err(|e| WireError::Bind {
+        let taken = |e: std::io::Error| WireError::Bind {
             addr,
             why: e.to_string(),
-        })?;
+        };
+        let socket = std::net::UdpSocket::bind(addr).map_err(taken)?;
+        let config = reset::endpoint_config(identity, socket.local_addr().map_err(taken)?);
+        let runtime: Arc<dyn quinn::Runtime> = Arc::new(quinn::TokioRuntime);
+        let socket = Counted(runtime.wrap_udp_socket(socket).map_err(taken)?);
+        let socket = Arc::new(socket);
+        let inner =
+            quinn::Endpoint::new_with_abstract_socket(config, Some(server), socket, runtime)
+                .map_err(taken)?;
         Ok(Self {
             inner,
             client,
@@ -203,18 +211,6 @@ impl Endpoint {
         self.inner.close(0u32.into(), why.as_bytes());
         let _ = tokio::time::timeout(Duration::from_millis(300), self.inner.wait_idle()).await;
     }
-}
-
-fn open(server: quinn::ServerConfig, addr: SocketAddr) -> std::io::Result<quinn::Endpoint> {
-    let socket = std::net::UdpSocket::bind(addr)?;
-    let runtime: Arc<dyn quinn::Runtime> = Arc::new(quinn::TokioRuntime);
-    let socket = Counted(runtime.wrap_udp_socket(socket)?);
-    quinn::Endpoint::new_with_abstract_socket(
-        quinn::EndpointConfig::default(),
-        Some(server),
-        Arc::new(socket),
-        runtime,
-    )
 }
 
 /// A peer that has not proved yet who it is.

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use bytes::{Buf as _, BytesMut};
+use bytes::{Buf as _, Bytes, BytesMut};
 use quinn::{RecvStream, SendStream};
 
 use super::codec::encode_onto;
@@ -165,6 +165,20 @@ impl FrameReader {
                 None => return Err(WireError::Closed("the stream ended within a frame".into())),
             }
         }
+    }
+
+    /// At most `most` bytes that belong to no frame, as they come; `None` when the peer has finished.
+    ///
+    /// # Errors
+    /// [`WireError::Closed`] when the connection is gone, [`WireError::Ended`] when the peer has ended it.
+    pub async fn recv_some(&mut self, most: usize) -> Result<Option<Bytes>, WireError> {
+        if !self.buffer.is_empty() {
+            let ready = self.buffer.split_to(most.min(self.buffer.len()));
+            return Ok(Some(ready.freeze()));
+        }
+        let chunk = self.stream.read_chunk(most, true).await;
+        let chunk = chunk.map_err(|e| read_error(e.into()))?;
+        Ok(chunk.map(|chunk| chunk.bytes))
     }
 
     /// Exactly `len` bytes that belong to no frame.

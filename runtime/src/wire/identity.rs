@@ -164,6 +164,11 @@ impl Identity {
         Ok(config)
     }
 
+    /// What only who has the private key knows.
+    pub(super) fn secret(&self) -> &[u8] {
+        self.key.secret_der()
+    }
+
     fn roots(&self) -> Result<rustls::RootCertStore, IdentityError> {
         let mut roots = rustls::RootCertStore::empty();
         roots.add(self.ca.clone()).map_err(tls_error)?;

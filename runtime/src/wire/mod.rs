@@ -7,6 +7,7 @@ mod codec;
 mod endpoint;
 mod frame;
 mod identity;
+mod reset;
 pub mod session;
 mod socket;
 
@@ -17,6 +18,7 @@ pub use identity::{Identity, IdentityError};
 
 use serde::{Deserialize, Serialize};
 
+use crate::build_id::{RUNTIME_ID, build_id};
 use crate::ids::ObjectId;
 
 /// The first frame of every stream: what it is for.
@@ -28,6 +30,13 @@ pub enum Opening {
     Lane(crate::actor::LaneOpening),
     /// Asks for the bytes of one object.
     Object(ObjectId),
+    /// Asks for the program that this process runs.
+    Program(crate::program::ProgramRequest),
+    /// To a driver: what its actors on this node log.
+    Logs {
+        /// The node's name.
+        node: String,
+    },
     /// Asks what the process has seen of itself; questions and answers follow, in turn.
     Observe,
 }
@@ -38,11 +47,35 @@ pub enum Opening {
 pub struct Hello {
     /// Version of the frames that follow; a different one is refused.
     pub protocol: u32,
-    /// Which build this is; a cluster runs one build ([`crate::build_id`]).
+    /// Which build this is ([`crate::build_id`]).
     pub build_id: String,
-    /// What the process wants to be: an encoded `PeerRole`, to be read only where the build is the same.
+    /// The id of its runtime's sources and, encoded, what it wants to be: to be read only where the runtime is the
+    /// same. See [`Hello::introduction`].
     pub role: Vec<u8>,
 }
 
+impl Hello {
+    /// How this process introduces itself as `role`.
+    ///
+    /// # Errors
+    /// Where the role refuses to be serialised.
+    pub fn of<R: Serialize>(role: &R) -> Result<Self, CodecError> {
+        let role = encode(role)?;
+        Ok(Self {
+            protocol: PROTOCOL,
+            build_id: build_id(),
+            role: encode(&(RUNTIME_ID, role))?,
+        })
+    }
+
+    /// The id of the peer's runtime, and its encoded role.
+    ///
+    /// # Errors
+    /// Where it is neither.
+    pub(crate) fn introduction(&self) -> Result<(String, Vec<u8>), CodecError> {
+        decode(&self.role)
+    }
+}
+
 /// The version of the frames. It changes when an old peer would misread a new one.
-pub const PROTOCOL: u32 = 3;
+pub const PROTOCOL: u32 = 4;

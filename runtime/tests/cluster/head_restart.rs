@@ -1,10 +1,10 @@
-//! Stories of a head that starts again, step by step.
+//! Stories of a head that starts again, or of a node, step by step.
 
 use std::time::Duration;
 
 use corehold::cluster::{
-    ActorId, ActorState, DriverEvent, HeadAction, HeadEvent, HeadSettings, HeadState, MemberAction,
-    MemberEvent, NodeId, Owner, Return, SpawnRequest,
+    ActorId, ActorState, DeathCause, Demand, DriverEvent, HeadAction, HeadEvent, HeadSettings,
+    HeadState, MemberAction, MemberEvent, NodeId, Owner, Restart, Return, SpawnRequest,
 };
 
 use crate::head::{actor, head, join, spawn, started, starts, state, stops};
@@ -104,4 +104,49 @@ fn a_driver_that_is_cut_off_has_a_moment_to_come_back_dr1() {
     head.handle(HeadEvent::Driver(DriverEvent::Disconnected(70)), ms(3200));
     head.handle(HeadEvent::Node(MemberEvent::Heartbeat(NodeId(1))), s(4));
     assert_eq!(stops(&head.poll(ms(5200))), [(7, 1, false)]);
+}
+
+#[test]
+fn an_actor_that_has_lived_waits_for_the_only_node_that_can_hold_it_di7() {
+    // `far` is no node that the cluster's file names: nobody expects it.
+    let begin = || {
+        let mut head = head(&["bench"]);
+        let node =
+            |name, boot, held: &[u32]| HeadEvent::Node(MemberEvent::Join(hello(name, boot, held)));
+        head.handle(node("bench", 1, &[]), s(0));
+        head.handle(node("far", 2, &[1]), s(0));
+        let holder = SpawnRequest {
+            demand: Demand {
+                held_cores: 1,
+                ..Demand::of("A")
+            },
+            restart: Restart::Always,
+            ..wish(1)
+        };
+        let orders = spawn(&mut head, holder, s(0));
+        assert_eq!(starts(&orders)[0].node, NodeId(2));
+        actor(&mut head, started(1, 1, 2), s(0));
+        head.handle(HeadEvent::Node(MemberEvent::Leave(NodeId(2))), s(1));
+        head.poll(s(2));
+        assert!(matches!(&state(&head, 1), ActorState::Pending { why, .. } if why.infeasible));
+        head
+    };
+    let mut comes_back = begin();
+    let back = HeadEvent::Node(MemberEvent::Join(hello("far", 3, &[1])));
+    let orders = starts(&comes_back.handle(back, s(3)));
+    assert_eq!(orders[0].incarnation, 2);
+
+    let mut stays_away = begin();
+    for second in 2..70 {
+        let bench = HeadEvent::Node(MemberEvent::Heartbeat(NodeId(1)));
+        stays_away.handle(bench, s(second));
+        stays_away.poll(s(second));
+    }
+    assert!(matches!(
+        state(&stays_away, 1),
+        ActorState::Dead {
+            cause: DeathCause::Unplaceable(_),
+            ..
+        }
+    ));
 }

@@ -1,6 +1,6 @@
 //! Actors that the cases use.
 
-use actix::{AsyncContext as _, ResponseFuture};
+use actix::{ActorFutureExt as _, AsyncContext as _, ResponseFuture};
 use corehold::prelude::*;
 
 /// Keeps what it is told.
@@ -216,4 +216,91 @@ impl Handler<Count> for Counter {
 pub struct KeepMany {
     pub at: Handle<Keeper>,
     pub count: u64,
+}
+
+/// Asks the first of `via` to relay to the rest; at the end gives the number of relays.
+#[derive(Clone, Message, Serialize, Deserialize)]
+#[rtype(result = "Result<u64, AskError>")]
+pub struct Relay {
+    pub via: Vec<Handle<Keeper>>,
+    /// Asked in a task that the handler does not wait for: it replies 0 at once, and the result is kept.
+    pub aside: bool,
+}
+
+impl Relay {
+    pub fn over<'a>(via: impl IntoIterator<Item = &'a Handle<Keeper>>) -> Self {
+        Self {
+            via: via.into_iter().cloned().collect(),
+            aside: false,
+        }
+    }
+}
+
+#[corehold::handler]
+impl Handler<Relay> for Keeper {
+    type Result = ResponseFuture<Result<u64, AskError>>;
+    fn handle(&mut self, relay: Relay, ctx: &mut Self::Context) -> Self::Result {
+        let Relay { mut via, aside } = relay;
+        if via.is_empty() {
+            return Box::pin(std::future::ready(Ok(0)));
+        }
+        let first = via.remove(0);
+        let asking = async move {
+            let relayed = first.ask(Relay { via, aside: false }).await??;
+            Ok(relayed + 1)
+        };
+        if aside {
+            let keep = |relayed: Result<u64, AskError>, keeper: &mut Self, _: &mut _| {
+                keeper.kept.push(relayed.unwrap());
+            };
+            ctx.spawn(actix::fut::wrap_future::<_, Self>(asking).map(keep));
+            return Box::pin(std::future::ready(Ok(0)));
+        }
+        Box::pin(asking)
+    }
+}
+
+/// Tells this actor, from its own handler, to keep the numbers up to `count`.
+#[derive(Message, Serialize, Deserialize)]
+#[rtype(result = "Result<(), AskError>")]
+pub struct KeepLater {
+    pub me: Handle<Keeper>,
+    pub count: u64,
+}
+
+#[corehold::handler]
+impl Handler<KeepLater> for Keeper {
+    type Result = ResponseFuture<Result<(), AskError>>;
+    fn handle(
+        &mut self,
+        KeepLater { me, count }: KeepLater,
+        _: &mut Self::Context,
+    ) -> Self::Result {
+        Box::pin(async move {
+            for value in 1..=count {
+                me.tell(Keep(value)).await?;
+            }
+            Ok(())
+        })
+    }
+}
+
+/// Replies with what was kept, beside other messages if `concurrent`.
+#[derive(Message, Serialize, Deserialize)]
+#[rtype(result = "Replies<u64>")]
+pub struct Recite {
+    pub concurrent: bool,
+}
+
+#[corehold::handler]
+impl Handler<Recite> for Keeper {
+    type Result = Replies<u64>;
+    fn handle(&mut self, Recite { concurrent }: Recite, _: &mut Self::Context) -> Replies<u64> {
+        let replies = Replies::from_stream(futures_util::stream::iter(self.kept.clone()));
+        if concurrent {
+            replies.concurrent()
+        } else {
+            replies
+        }
+    }
 }

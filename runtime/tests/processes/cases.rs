@@ -20,7 +20,6 @@ pub const ALL: &[(&str, fn())] = &[
     ("what_no_node_can_hold_says_why_node_by_node", unplaceable),
     ("actors_are_found_by_name", names),
     ("objects_are_fetched_and_lost_with_their_owner", objects),
-    ("another_build_is_refused", other_build),
     ("a_stranger_is_refused", stranger),
     ("actors_end_with_their_driver", owner_gone),
     ("private_keys_are_private", key_modes),
@@ -318,17 +317,6 @@ fn objects() {
         assert!(lost.to_string().contains("does not keep it"), "{lost}");
         Ok(())
     });
-}
-
-fn other_build() {
-    let cluster = TestCluster::up(ONE);
-    corehold::declare_build_id("another");
-    let error = entry::drive(&cluster.config(), "test", async |_| Ok::<_, Error>(())).unwrap_err();
-    let text = error.to_string();
-    assert!(
-        text.contains("build another") && text.contains("corehold down"),
-        "{text}"
-    );
 }
 
 fn stranger() {

@@ -44,6 +44,13 @@ impl TestCluster {
             .unwrap()
     }
 
+    /// The process that holds this place, or did last, if any ever has.
+    pub fn holder(&self, place: &str) -> Option<i32> {
+        let file = self.folder.path().join(".corehold").join(place);
+        let claim = std::fs::read_to_string(file).ok()?;
+        claim.split_whitespace().next()?.parse().ok()
+    }
+
     /// Where it listens.
     pub fn address_of(&self, place: &str) -> std::net::SocketAddr {
         self.claim(place)

@@ -7,16 +7,23 @@ use corehold::{Error, entry};
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 
-use crate::actors::{Keep, KeepAt, Keeper, Kept, Panic, Whereabouts};
+use crate::actors::{Keep, KeepAt, Keeper, Kept, Panic, Slow, Whereabouts};
 use crate::cluster::{ONE, TWO, TestCluster};
 
 pub const ALL: &[(&str, fn())] = &[
     ("the_head_is_killed_and_nobody_else_dies", killed_head),
+    (
+        "workers_and_placement_groups_outlive_the_head",
+        workers_and_groups,
+    ),
+    (
+        "an_actor_is_found_whose_node_joins_the_next_head_late",
+        late_node,
+    ),
     ("a_head_started_by_hand_takes_its_cluster_over", by_hand),
     ("down_ends_what_a_killed_head_left", down_without_head),
     ("nodes_end_when_their_lease_does", lease),
     ("status_says_that_the_head_is_away", status_without_head),
-    ("another_build_is_told_so_by_status", other_build_status),
     ("a_damaged_state_is_told_and_put_aside", damaged_state),
 ];
 
@@ -108,6 +115,123 @@ fn killed_head() {
     });
 }
 
+fn workers_and_groups() {
+    let up = TestCluster::up(TWO);
+    let (guard, head) = (up.pid_of("guard"), up.pid_of("head"));
+    up.drive(async |cluster| {
+        let keeper = || cluster.actor(Keeper::default());
+        let worker = |kind: &str| {
+            let spawn = keeper().process().label("kind", kind);
+            spawn.restart(Restart::on_failure(3))
+        };
+        let stays = worker("a").spawn().await?;
+        let dies = worker("b").spawn().await?;
+        let half = Bundle::new().cpus(0.5);
+        let group = cluster.placement_group().strategy(Strategy::StrictSpread);
+        let group = group.bundles(2, &half).reserve().await?;
+        let thread = keeper().cpus(0.5).in_bundle(&group, 0).spawn().await?;
+        let inside = keeper().cpus(0.5).in_bundle(&group, 1).process();
+        let inside = inside.spawn().await?;
+        let lasting = [&stays, &thread, &inside];
+        let mut before = Vec::new();
+        for actor in lasting {
+            actor.ask(Keep(1)).await?;
+            before.push(actor.ask(Whereabouts).await?);
+        }
+        let (_, doomed, _) = dies.ask(Whereabouts).await?;
+        // In hand when the head dies, and until the next one is there.
+        let slow = Slow {
+            load: vec![0; 7],
+            milliseconds: 1_500,
+        };
+        let slow = stays.ask(slow).into_future();
+
+        let meanwhile = async {
+            // The guard cannot start another yet.
+            signal(guard, Signal::SIGSTOP);
+            signal(head, Signal::SIGKILL);
+            for actor in [&thread, &inside] {
+                actor.ask(Keep(2)).await?;
+            }
+            signal(doomed as i32, Signal::SIGKILL);
+            let late = worker("b").spawn();
+            let freed = async {
+                // It is asked for while there is no head.
+                tokio::task::yield_now().await;
+                signal(guard, Signal::SIGCONT);
+            };
+            let (late, ()) = futures_util::join!(late, freed);
+            late
+        };
+        let (slow, late) = futures_util::join!(slow, meanwhile);
+        assert_eq!(slow?, 7);
+        let late = late?;
+        assert_ne!(up.pid_of("head"), head);
+
+        // Same processes, same lives.
+        let mut after = Vec::new();
+        for actor in lasting {
+            after.push(actor.ask(Whereabouts).await?);
+        }
+        assert_eq!(before, after);
+        // A worker has a line of its own to the head: it finds who was born since.
+        let request = KeepAt {
+            at: late.clone(),
+            values: vec![9],
+        };
+        assert_eq!(stays.ask(request).await??, [9]);
+        // Its death was told when its node had joined again.
+        let (_, pid, life) = dies.ask(Whereabouts).retry(9).await?;
+        assert_eq!(life, 2);
+        assert_ne!(pid, doomed);
+
+        // What the group has, others have not, and nobody has it twice.
+        let soon = Duration::from_millis(300);
+        let error = keeper().cpus(0.6).place_within(soon).spawn().await;
+        let error = error.unwrap_err().to_string();
+        assert!(error.contains("has 1 with 0.5 in use"), "{error}");
+        let error = keeper().cpus(0.5).in_bundle(&group, 1);
+        let error = error.place_within(soon).spawn().await.unwrap_err();
+        assert!(error.to_string().contains("0.5 in use"), "{error}");
+        let status = cluster.status().await?;
+        assert_eq!(status.groups.len(), 1, "{status}");
+        group.end().await?;
+        for actor in [&thread, &inside] {
+            let dead = actor.ask(Kept).await.unwrap_err().to_string();
+            assert!(dead.contains("the end of its placement group"), "{dead}");
+        }
+        for kind in ["a", "b"] {
+            keeper().cpus(1.0).label("kind", kind).spawn().await?;
+        }
+        Ok(())
+    });
+}
+
+fn late_node() {
+    let up = TestCluster::up(TWO);
+    let (head, two) = (up.pid_of("head"), up.pid_of("nodes/two"));
+    up.drive(async |cluster| {
+        let there = cluster.actor(Keeper::default()).label("kind", "b");
+        let there = there.spawn().await?;
+        signal(two, Signal::SIGSTOP);
+        signal(head, Signal::SIGKILL);
+        // It knows the actor, and not yet where its node is.
+        cluster.status().await?;
+        let looking = async {
+            for _ in 0..3 {
+                cluster.status().await?;
+            }
+            signal(two, Signal::SIGCONT);
+            Ok::<_, Error>(())
+        };
+        let (kept, looked) = futures_util::join!(there.ask(Kept).into_future(), looking);
+        looked?;
+        assert_eq!(kept?, [] as [u64; 0]);
+        assert_eq!(there.ask(Whereabouts).await?.2, 1, "it never died");
+        Ok(())
+    });
+}
+
 fn by_hand() {
     let up = TestCluster::up(TWO);
     let nodes = [up.pid_of("nodes/one"), up.pid_of("nodes/two")];
@@ -182,18 +306,6 @@ fn status_without_head() {
     entry::up(&std::env::current_exe().unwrap(), &up.config()).unwrap();
     signal(up.pid_of("head"), Signal::SIGKILL);
     assert!(up.status().contains("cluster test"), "{}", up.status());
-}
-
-fn other_build_status() {
-    let up = TestCluster::up(ONE);
-    corehold::declare_build_id("another");
-    let error = entry::status(&up.config()).unwrap_err();
-    let text = error.to_string();
-    assert!(matches!(error, Error::Refused(_)), "{text}");
-    assert!(
-        text.contains("build another") && text.contains("corehold down"),
-        "{text}"
-    );
 }
 
 fn damaged_state() {

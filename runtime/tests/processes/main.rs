@@ -7,6 +7,8 @@ mod actors;
 mod cases;
 mod cluster;
 mod head_death;
+mod hosts;
+mod kills;
 mod light;
 mod link;
 mod lives;
@@ -15,6 +17,8 @@ mod network;
 mod observe;
 mod partition;
 mod placement;
+mod programs;
+mod rings;
 mod tester;
 
 use std::process::{Command, ExitCode};
@@ -34,9 +38,12 @@ fn all() -> impl Iterator<Item = &'static (&'static str, fn())> {
         network::CASES,
         observe::ALL,
         placement::ALL,
+        rings::CASES,
         head_death::ALL,
+        kills::CASES,
         light::ALL,
         partition::ALL,
+        programs::ALL,
     ]
     .into_iter()
     .flatten()
@@ -52,6 +59,9 @@ fn main() -> ExitCode {
             Err(e) => println!("error: {e}"),
         }
         return ExitCode::SUCCESS;
+    }
+    if let Ok(what) = std::env::var(programs::GUEST) {
+        return programs::guest(&what);
     }
     if let Ok(name) = std::env::var(CASE) {
         let case = all().find(|(n, _)| *n == name);

@@ -6,9 +6,9 @@ use corehold::Fate;
 use corehold::prelude::*;
 use futures_util::StreamExt as _;
 
-use crate::actors::{Keep, KeepMany, Keeper, Kept, Panic, Slow, Whereabouts};
+use crate::actors::{Keep, KeepMany, Keeper, Kept, Panic, Recite, Slow, Whereabouts};
 use crate::cluster::{ONE, TestCluster};
-use crate::tester::{Clear, CountUp, Hang, How, Pair, Spell, Tester, Then};
+use crate::tester::{Clear, CountUp, Hang, How, Pair, Spell, Terms, Tester, Then};
 
 pub const CASES: &[(&str, fn())] = &[
     ("a_dropped_ask_ends_its_handlers_future", dropped_running),
@@ -27,6 +27,18 @@ pub const CASES: &[(&str, fn())] = &[
     ("a_stream_goes_as_fast_as_its_asker", stream_waits),
     ("a_dropped_stream_is_dropped_at_its_handler", stream_dropped),
     (
+        "a_stream_waits_for_a_reply_as_long_as_it_was_told",
+        stream_times_out,
+    ),
+    (
+        "a_stream_is_begun_anew_only_before_its_first_reply",
+        stream_retries,
+    ),
+    (
+        "a_stream_keeps_its_turn_unless_it_is_concurrent",
+        streams_take_turns,
+    ),
+    (
         "a_stream_that_fails_says_so_after_its_replies",
         stream_fails,
     ),
@@ -35,13 +47,25 @@ pub const CASES: &[(&str, fn())] = &[
 /// Runs `test` against an actor from this process, and from another actor in its own.
 fn far_and_near(test: impl AsyncFn(Pair)) {
     TestCluster::up(ONE).drive(async |cluster| {
-        for near in [false, true] {
-            let tester = cluster.actor(Tester::default()).spawn().await?;
-            let asker = match near {
-                true => Some(cluster.actor(Tester::default()).spawn().await?),
-                false => None,
+        let spawn = || {
+            let tester = cluster.actor(Tester::default());
+            tester.restart(Restart::on_failure(3)).spawn()
+        };
+        let beside = spawn().await?;
+        for gate in [1, 2] {
+            let tester = spawn().await?;
+            let asker = match gate {
+                2 => Some(spawn().await?),
+                _ => None,
             };
-            test(Pair { tester, asker }).await;
+            let beside = beside.clone();
+            let pair = Pair {
+                tester,
+                asker,
+                beside,
+                gate,
+            };
+            test(pair).await;
         }
         Ok(())
     });
@@ -61,19 +85,16 @@ fn dropped_running() {
 fn dropped_waiting() {
     far_and_near(async |pair| {
         // A handler that blocks its actor: what comes behind it waits in the mailbox.
-        let blocked = pair.tester.ask(Hang {
-            id: 1,
-            how: How::Block(600),
-        });
         let dropped = async {
-            tokio::time::sleep(Duration::from_millis(200)).await;
+            pair.blocked().await;
             pair.ask_and_drop(Hang {
                 id: 2,
                 how: How::Block(0),
             })
             .await;
+            pair.open().await;
         };
-        let (blocked, ()) = futures_util::join!(blocked.into_future(), dropped);
+        let (blocked, ()) = futures_util::join!(pair.block(), dropped);
         blocked.unwrap();
         pair.tester
             .ask(Hang {
@@ -89,26 +110,33 @@ fn dropped_waiting() {
 
 fn late() {
     far_and_near(async |pair| {
-        let blocked = pair.tester.ask(Hang {
-            id: 1,
-            how: How::Block(600),
-        });
         let late = async {
-            tokio::time::sleep(Duration::from_millis(100)).await;
-            pair.ask(
-                Hang {
-                    id: 2,
-                    how: How::Block(0),
-                },
-                Some(Duration::from_millis(200)),
-            )
-            .await
+            pair.blocked().await;
+            let hang = Hang {
+                id: 2,
+                how: How::Block(0),
+            };
+            let timeout = Duration::from_millis(200);
+            let asked = pair.ask(hang, Some(timeout)).await;
+            let count = CountUp {
+                to: 5,
+                then: Then::End,
+            };
+            let terms = Terms {
+                timeout: Some(timeout),
+                ..Terms::default()
+            };
+            let taken = pair.take(count, 5, terms).await;
+            pair.open().await;
+            (asked, taken)
         };
-        let (blocked, late) = futures_util::join!(blocked.into_future(), late);
+        let (blocked, (asked, (taken, streamed))) = futures_util::join!(pair.block(), late);
         blocked.unwrap();
-        let error = late.unwrap_err();
-        assert!(matches!(error, AskError::Timeout { .. }), "{error}");
-        assert_eq!(error.fate(), Fate::NotDelivered, "{error}");
+        assert_eq!(taken, [] as [u64; 0]);
+        for error in [asked.unwrap_err(), streamed.unwrap()] {
+            assert!(matches!(error, AskError::Timeout { .. }), "{error}");
+            assert_eq!(error.fate(), Fate::NotDelivered, "{error}");
+        }
         let log = pair.log().await;
         assert_eq!(log, ["begun 1", "dropped 1"]);
     });
@@ -178,7 +206,7 @@ fn stream_ends() {
             to: 1_000,
             then: Then::End,
         };
-        let (numbers, error) = pair.take(count, usize::MAX, 0).await;
+        let (numbers, error) = pair.take(count, usize::MAX, Terms::default()).await;
         assert_eq!(numbers, (1..=1_000).collect::<Vec<_>>());
         assert_eq!(error, None);
         let words = ["one", "two", "three", "four", "five"].map(str::to_owned);
@@ -194,18 +222,100 @@ fn stream_waits() {
             to: 0,
             then: Then::End,
         };
-        let taking = pair.take(count, 1, 700);
-        let looking = async {
-            tokio::time::sleep(Duration::from_millis(400)).await;
-            pair.log().await.len()
+        let terms = Terms {
+            gate: Some(pair.gate),
+            ..Terms::default()
         };
-        let (taken, made) = futures_util::join!(taking, looking);
+        let looking = async {
+            // 16 are under way; then a few more that the asker or the handler holds may be made, and no others.
+            while pair.log().await.len() < 17 {}
+            for _ in 0..50 {
+                let made = pair.log().await.len();
+                assert!(made <= 20, "{made} were made for one that was taken");
+            }
+            pair.open().await;
+        };
+        let (taken, ()) = futures_util::join!(pair.take(count, 1, terms), looking);
         assert_eq!(taken, (vec![1], None));
-        // 16 under way, and a few more that the asker or the handler holds.
-        assert!(
-            (2..=20).contains(&made),
-            "{made} were made for one that was taken"
-        );
+    });
+}
+
+fn stream_times_out() {
+    far_and_near(async |pair| {
+        let count = CountUp {
+            to: 3,
+            then: Then::Wait,
+        };
+        let terms = Terms {
+            timeout: Some(Duration::from_secs(1)),
+            ..Terms::default()
+        };
+        let (taken, error) = pair.take(count, usize::MAX, terms).await;
+        assert_eq!(taken, [1, 2, 3]);
+        let error = error.unwrap();
+        assert!(matches!(error, AskError::Timeout { .. }), "{error}");
+        assert_eq!(error.fate(), Fate::MaybeExecuted);
+        // It wants no more.
+        pair.log_until("dropped 0").await;
+    });
+}
+
+fn stream_retries() {
+    far_and_near(async |pair| {
+        let terms = Terms {
+            retries: 2,
+            ..Terms::default()
+        };
+        // Of its first life the asker sees nothing.
+        let count = CountUp {
+            to: 5,
+            then: Then::PanicOnce,
+        };
+        let (taken, error) = pair.take(count, usize::MAX, terms).await;
+        assert_eq!((taken, error), (vec![1, 2, 3, 4, 5], None));
+        // What it has seen a part of is not begun anew.
+        let count = CountUp {
+            to: 5,
+            then: Then::Panic,
+        };
+        let (taken, error) = pair.take(count, usize::MAX, terms).await;
+        assert_eq!(taken, [1, 2, 3, 4, 5]);
+        let error = error.unwrap();
+        assert!(error.to_string().contains("no more numbers"), "{error}");
+        assert!(error.may_retry() && error.fate() == Fate::MaybeExecuted);
+    });
+}
+
+fn streams_take_turns() {
+    TestCluster::up(ONE).drive(async |cluster| {
+        for concurrent in [false, true] {
+            let kept: Vec<u64> = (0..100).collect();
+            let keeper = Keeper { kept, bytes: 0 };
+            let keeper = cluster.actor(keeper).spawn().await?;
+            let mut recited = keeper.stream(Recite { concurrent });
+            assert_eq!(recited.next().await, Some(Ok(0)));
+            let mut keeping = keeper.ask(Keep(100)).into_future();
+            if concurrent {
+                // Though nobody takes its replies.
+                (&mut keeping).await?;
+                let rest: Vec<_> = recited.collect().await;
+                assert_eq!(rest.len(), 99, "what there was when it began");
+                continue;
+            }
+            let mut taken = 1;
+            let kept = loop {
+                tokio::select! {
+                    biased;
+                    kept = &mut keeping => break kept,
+                    next = recited.next() => taken += usize::from(next.is_some()),
+                }
+                tokio::task::yield_now().await;
+            };
+            kept?;
+            // All but those that were under way.
+            assert!(taken >= 100 - 20, "{taken}");
+        }
+        Ok(())
     });
 }
 
@@ -215,7 +325,7 @@ fn stream_dropped() {
             to: 0,
             then: Then::End,
         };
-        let (taken, error) = pair.take(count, 40, 0).await;
+        let (taken, error) = pair.take(count, 40, Terms::default()).await;
         assert_eq!((taken.len(), error), (40, None));
         let log = pair.log_until("dropped 0").await;
         assert!(log.len() < 80, "it went on for {}", log.len());
@@ -228,7 +338,7 @@ fn stream_fails() {
             to: 50,
             then: Then::Panic,
         };
-        let (taken, error) = pair.take(count, usize::MAX, 0).await;
+        let (taken, error) = pair.take(count, usize::MAX, Terms::default()).await;
         assert_eq!(taken, (1..=50).collect::<Vec<_>>());
         let error = error.unwrap();
         assert!(matches!(error, AskError::ActorDied { .. }), "{error}");

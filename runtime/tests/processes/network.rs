@@ -54,14 +54,14 @@ fn over_a_link(case: &str, run: impl AsyncFnOnce(Cluster, Arc<Weather>)) {
 
 /// What came of the workload.
 #[derive(Default)]
-struct Tally {
-    lives: u32,
-    errors: u64,
+pub struct Tally {
+    pub lives: u32,
+    pub errors: u64,
 }
 
 /// Asks the numbers from 1 to `asks`, many at a time, and checks what comes back; `meanwhile` sees each reply while
 /// later asks are under way.
-async fn count(
+pub async fn count(
     counter: &Handle<Counter>,
     asks: u64,
     retries: u32,

@@ -2,15 +2,15 @@
 //! should be.
 
 use std::path::PathBuf;
-use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
 use corehold::cluster::{Capacity, Hello, LabelTest, Milli, Return};
 use corehold::prelude::*;
-use corehold::{entry, wire};
+use corehold::wire;
 
 use crate::actors::{Keep, Keeper, Kept, Slow, Tick, Ticker, Whereabouts};
 use crate::cluster::{ONE, TestCluster};
+use crate::hosts::{Hosts, joined};
 
 pub const ALL: &[(&str, fn())] = &[
     (
@@ -22,119 +22,16 @@ pub const ALL: &[(&str, fn())] = &[
         "a_peer_of_another_protocol_is_refused_in_words",
         other_protocol,
     ),
+    ("another_runtime_is_refused", other_runtime),
+    ("another_build_is_no_node_but_a_driver", other_build),
 ];
 
-/// A network namespace with one link to this one; removed when dropped.
-struct Namespace {
-    name: String,
-    link: String,
-    here: String,
-    there: String,
-}
-
-fn ip(arguments: &str) -> Result<(), String> {
-    let output = Command::new("ip").args(arguments.split(' ')).output();
-    match output {
-        Ok(output) if output.status.success() => Ok(()),
-        Ok(output) => Err(String::from_utf8_lossy(&output.stderr).into_owned()),
-        Err(e) => Err(e.to_string()),
-    }
-}
-
-impl Namespace {
-    fn new() -> Result<Self, String> {
-        let pid = std::process::id();
-        let net = format!("10.213.{}", pid % 250);
-        let space = Self {
-            name: format!("corehold-{pid}"),
-            link: format!("ch{pid}"),
-            here: format!("{net}.1"),
-            there: format!("{net}.2"),
-        };
-        let Self {
-            name,
-            link,
-            here,
-            there,
-        } = &space;
-        ip(&format!("netns add {name}"))?;
-        ip(&format!(
-            "link add {link} type veth peer name far netns {name}"
-        ))?;
-        ip(&format!("addr add {here}/30 dev {link}"))?;
-        ip(&format!("link set {link} up"))?;
-        ip(&format!("-n {name} addr add {there}/30 dev far"))?;
-        ip(&format!("-n {name} link set lo up"))?;
-        ip(&format!("-n {name} link set far up"))?;
-        Ok(space)
-    }
-
-    fn cut(&self) {
-        ip(&format!("-n {} link set far down", self.name)).unwrap();
-    }
-
-    fn mend(&self) {
-        ip(&format!("-n {} link set far up", self.name)).unwrap();
-    }
-}
-
-impl Drop for Namespace {
-    fn drop(&mut self) {
-        let _ = ip(&format!("link del {}", self.link));
-        let _ = ip(&format!("netns del {}", self.name));
-    }
-}
-
-/// A node's process that was started by hand; killed when dropped.
-struct Far(Child);
-
-impl Drop for Far {
-    fn drop(&mut self) {
-        let _ = self.0.kill();
-        let _ = self.0.wait();
-    }
-}
-
 fn silent_node() {
-    let space = match Namespace::new() {
-        Ok(space) => space,
-        Err(why) => {
-            println!(
-                "skipped a_silent_node_is_lost_and_fenced_when_it_comes_back: it needs `ip netns` and root: {why}"
-            );
-            return;
-        }
+    let Some(hosts) = Hosts::up("a_silent_node_is_lost_and_fenced_when_it_comes_back") else {
+        return;
     };
-    let node = |name: &str, address: &str, kind: &str| {
-        format!(
-            "[[node]]\nname = \"{name}\"\nhost = \"local\"\nlisten = \"{address}:0\"\nlabels = {{ kind = \"{kind}\" }}\n\
-             cores = [0]\n"
-        )
-    };
-    let listen = format!("listen = \"{}:0\"", space.here);
-    let one = node("one", &space.here, "a");
-    let up = TestCluster::written_with(&listen, &one);
-    entry::up(&std::env::current_exe().unwrap(), &up.config()).unwrap();
-    // The far node has a file of its own, in which it is named; the keys are the cluster's.
-    let file = up.config().with_file_name("far.toml");
-    let text = format!(
-        "[cluster]\n{listen}\n{one}{}",
-        node("far", &space.there, "b")
-    );
-    std::fs::write(&file, text).unwrap();
-    let log = std::fs::File::create(up.keys().with_file_name("logs").join("far.log")).unwrap();
-    let program = std::env::current_exe().unwrap();
-    let far = Command::new("ip")
-        .args(["netns", "exec", &space.name])
-        .arg(program)
-        .args(["--corehold-role=node", "--corehold-name=far"])
-        .arg(format!("--corehold-head={}", up.address_of("head")))
-        .arg(format!("--corehold-cluster={}", file.display()))
-        .stdin(Stdio::null())
-        .stdout(log.try_clone().unwrap())
-        .stderr(log)
-        .spawn();
-    let _far = Far(far.unwrap());
+    let _far = hosts.start_far();
+    let up = &hosts.up;
 
     let ticks = up.config().with_file_name("ticks");
     up.drive(async |cluster| {
@@ -167,7 +64,7 @@ fn silent_node() {
         let cutting = async {
             // The ask is on its way when the link is cut.
             tokio::time::sleep(Duration::from_millis(300)).await;
-            space.cut();
+            hosts.cut();
             Instant::now()
         };
         let (error, cut) = futures_util::join!(pending, cutting);
@@ -185,7 +82,7 @@ fn silent_node() {
         assert_eq!(kept, [] as [u64; 0]);
         assert_eq!(stays.ask(Kept).await?, [1]);
 
-        space.mend();
+        hosts.mend();
         joined(&cluster, 2).await?;
         // It takes orders when it has ended what it ran.
         let again = on(&["b"]).spawn().await?;
@@ -221,24 +118,11 @@ async fn retried<T, F: Future<Output = Result<T, AskError>>>(
     ask().await
 }
 
-/// Waits until the far node is alive in the eyes of the head, as the process of this number under its name.
-async fn joined(cluster: &Cluster, incarnation: u32) -> corehold::Result<()> {
-    let began = Instant::now();
-    loop {
-        let status = cluster.status().await?;
-        let far = status.nodes.iter().find(|node| node.name == "far");
-        if far.is_some_and(|far| (far.incarnation, far.health.as_str()) == (incarnation, "alive")) {
-            return Ok(());
-        }
-        assert!(began.elapsed() < Duration::from_secs(30), "{status}");
-        tokio::time::sleep(Duration::from_millis(50)).await;
-    }
-}
-
 // The greeting and the words of a peer, as the control stream has them: the head's own types are not public.
 #[derive(Serialize)]
 enum Role {
-    Node(Return),
+    Node(Box<Return>),
+    Driver { id: u64, name: String, logs: bool },
 }
 
 #[derive(Serialize, Deserialize)]
@@ -285,16 +169,12 @@ fn deaf_peer() {
                 ..Capacity::default()
             },
         };
-        let role = Role::Node(Return {
+        let role = Role::Node(Box::new(Return {
             hello,
             lives: Vec::new(),
             ended: Vec::new(),
-        });
-        let hello = wire::Hello {
-            protocol: wire::PROTOCOL,
-            build_id: corehold::build_id(),
-            role: wire::encode(&role).unwrap(),
-        };
+        }));
+        let hello = wire::Hello::of(&role).unwrap();
         let (mut words, mut orders) = knock(&up, hello).await;
         let welcome = orders.recv::<Answer>().await.unwrap();
         assert!(
@@ -329,22 +209,76 @@ fn deaf_peer() {
     assert!(log.contains("takes no orders"), "{log}");
 }
 
-fn other_protocol() {
+/// What the head says to such a greeting.
+fn answer_to(hello: wire::Hello) -> Answer {
     let up = TestCluster::up(ONE);
     let runtime = tokio::runtime::Builder::new_current_thread()
         .enable_all()
         .build()
         .unwrap();
     runtime.block_on(async {
-        let hello = wire::Hello {
-            protocol: 99,
-            build_id: "of tomorrow".to_owned(),
-            role: vec![0xff; 40],
-        };
         let (_words, mut orders) = knock(&up, hello).await;
-        match orders.recv::<Answer>().await.unwrap() {
-            Some(Answer::Refused { why }) => assert!(why.contains("protocol 99"), "{why}"),
-            other => panic!("{other:?}"),
-        }
-    });
+        orders.recv::<Answer>().await.unwrap().unwrap()
+    })
+}
+
+fn refusal(hello: wire::Hello) -> String {
+    match answer_to(hello) {
+        Answer::Refused { why } => why,
+        other => panic!("{other:?}"),
+    }
+}
+
+fn other_protocol() {
+    let hello = wire::Hello {
+        protocol: 99,
+        build_id: "of tomorrow".to_owned(),
+        role: vec![0xff; 40],
+    };
+    let why = refusal(hello);
+    assert!(why.contains("protocol 99"), "{why}");
+}
+
+fn other_runtime() {
+    let hello = wire::Hello {
+        protocol: wire::PROTOCOL,
+        build_id: "another".to_owned(),
+        // A role that only that runtime knows.
+        role: wire::encode(&("of tomorrow", vec![0xffu8; 40])).unwrap(),
+    };
+    let why = refusal(hello);
+    for part in ["build another", "of tomorrow", "corehold down"] {
+        assert!(why.contains(part), "{part}: {why}");
+    }
+}
+
+fn other_build() {
+    let hello = Hello {
+        name: "one".to_owned(),
+        boot: 1,
+        address: ([127, 0, 0, 1], 9).into(),
+        class: String::new(),
+        capacity: Capacity::default(),
+    };
+    let node = Role::Node(Box::new(Return {
+        hello,
+        lives: Vec::new(),
+        ended: Vec::new(),
+    }));
+    let mut hello = wire::Hello::of(&node).unwrap();
+    hello.build_id = "another".to_owned();
+    let why = refusal(hello);
+    assert!(
+        why.contains("node is build another") && why.contains("corehold down"),
+        "{why}"
+    );
+    let driver = Role::Driver {
+        id: 1,
+        name: "guest".to_owned(),
+        logs: false,
+    };
+    let mut hello = wire::Hello::of(&driver).unwrap();
+    hello.build_id = "another".to_owned();
+    let answer = answer_to(hello);
+    assert!(matches!(answer, Answer::Welcome { .. }), "{answer:?}");
 }

@@ -31,6 +31,8 @@ pub enum How {
     ActFuture,
     /// In the handler, for milliseconds.
     Block(u64),
+    /// In the handler, until the gate of this number is open.
+    Gate(u64),
     /// In a future, until it panics.
     Panic,
 }
@@ -95,8 +97,18 @@ impl Handler<Hang> for Tester {
     type Result = actix::ResponseFuture<()>;
     fn handle(&mut self, Hang { id, how }: Hang, _: &mut Self::Context) -> Self::Result {
         let trace = Trace::begin(self, id);
-        if let How::Block(ms) = how {
-            std::thread::sleep(Duration::from_millis(ms));
+        let blocked = match how {
+            How::Block(ms) => {
+                std::thread::sleep(Duration::from_millis(ms));
+                true
+            }
+            How::Gate(number) => {
+                gate::wait(number);
+                true
+            }
+            _ => false,
+        };
+        if blocked {
             drop(trace);
             return Box::pin(std::future::ready(()));
         }
@@ -153,6 +165,59 @@ impl Handler<KeepMany> for Tester {
     }
 }
 
+/// Whether somebody waits at the gate of this number; opens it, if it is to.
+#[derive(Message, Serialize, Deserialize)]
+#[rtype(result = "bool")]
+pub struct AtGate {
+    pub number: u64,
+    pub open: bool,
+}
+
+#[corehold::handler]
+impl Handler<AtGate> for Tester {
+    type Result = bool;
+    fn handle(&mut self, AtGate { number, open }: AtGate, _: &mut Self::Context) -> bool {
+        if open {
+            gate::open(number);
+        }
+        gate::has_waited(number)
+    }
+}
+
+/// The gates of this process, which open one after the other.
+pub mod gate {
+    use std::sync::{Condvar, Mutex};
+
+    /// The last at which somebody has waited, and the last that was opened.
+    static GATES: Mutex<(u64, u64)> = Mutex::new((0, 0));
+    static OPENED: Condvar = Condvar::new();
+
+    pub fn wait(number: u64) {
+        let mut gates = GATES.lock().unwrap();
+        gates.0 = number;
+        drop(
+            OPENED
+                .wait_while(gates, |(_, open)| *open < number)
+                .unwrap(),
+        );
+    }
+
+    pub fn open(number: u64) {
+        GATES.lock().unwrap().1 = number;
+        OPENED.notify_all();
+    }
+
+    pub fn has_waited(number: u64) -> bool {
+        GATES.lock().unwrap().0 >= number
+    }
+
+    pub async fn opened(number: u64) {
+        while GATES.lock().unwrap().1 < number {
+            tokio::time::sleep(std::time::Duration::from_millis(5)).await;
+        }
+    }
+}
+
 /// Replies with the numbers from 1, for ever where `to` is 0; logs each that it makes.
 #[derive(Message, Serialize, Deserialize)]
 #[rtype(result = "Replies<u64>")]
@@ -165,6 +230,10 @@ pub struct CountUp {
 pub enum Then {
     End,
     Panic,
+    /// Before the first number, and only in the actor's first life.
+    PanicOnce,
+    /// For another reply that never comes.
+    Wait,
 }
 
 #[corehold::handler]
@@ -172,16 +241,26 @@ impl Handler<CountUp> for Tester {
     type Result = Replies<u64>;
     fn handle(&mut self, CountUp { to, then }: CountUp, _: &mut Self::Context) -> Replies<u64> {
         let trace = Trace::begin(self, 0);
+        let first_life = corehold::current().unwrap().incarnation == 1;
+        let log = trace.0.clone();
         let numbers = (1u64..).take_while(move |n| {
-            let log = &trace.0;
+            assert!(then != Then::PanicOnce || !first_life, "not in this life");
             if to > 0 && *n > to {
-                assert!(then == Then::End, "no more numbers");
+                assert!(then != Then::Panic, "no more numbers");
                 return false;
             }
             log.lock().unwrap().push(n.to_string());
             true
         });
-        Replies::from_stream(futures_util::stream::iter(numbers))
+        let numbers = futures_util::stream::iter(numbers);
+        let more = futures_util::stream::once(async move {
+            if then == Then::Wait {
+                std::future::pending::<()>().await;
+            }
+            drop(trace);
+        });
+        let none = more.filter_map(async |()| None);
+        Replies::from_stream(numbers.chain(none.boxed()))
     }
 }
 
@@ -215,8 +294,16 @@ pub struct Take {
     pub at: Handle<Tester>,
     pub count: CountUp,
     pub take: usize,
-    /// Waits so long before it goes on after the first.
-    pub rest_ms: u64,
+    pub terms: Terms,
+}
+
+/// How the numbers are taken.
+#[derive(Clone, Copy, Default, Serialize, Deserialize)]
+pub struct Terms {
+    /// Rests after the first until the gate of this number is open.
+    pub gate: Option<u64>,
+    pub timeout: Option<Duration>,
+    pub retries: u32,
 }
 
 #[corehold::handler]
@@ -228,7 +315,15 @@ impl Handler<Take> for Tester {
 }
 
 async fn take(message: Take) -> (Vec<u64>, Option<AskError>) {
-    let mut numbers = message.at.stream(message.count);
+    let Terms {
+        gate,
+        timeout,
+        retries,
+    } = message.terms;
+    let mut numbers = message.at.stream(message.count).retry(retries);
+    if let Some(timeout) = timeout {
+        numbers = numbers.timeout(timeout);
+    }
     let mut taken = Vec::new();
     while taken.len() < message.take {
         match numbers.next().await {
@@ -236,8 +331,8 @@ async fn take(message: Take) -> (Vec<u64>, Option<AskError>) {
             Some(Err(e)) => return (taken, Some(e)),
             None => break,
         }
-        if taken.len() == 1 {
-            tokio::time::sleep(Duration::from_millis(message.rest_ms)).await;
+        if let (1, Some(number)) = (taken.len(), gate) {
+            gate::opened(number).await;
         }
     }
     (taken, None)
@@ -265,6 +360,10 @@ async fn ask_for(message: AskFor) -> Result<(), AskError> {
 pub struct Pair {
     pub tester: Handle<Tester>,
     pub asker: Option<Handle<Tester>>,
+    /// In the process of both; works while the tester is blocked.
+    pub beside: Handle<Tester>,
+    /// A gate of this pair's own.
+    pub gate: u64,
 }
 
 impl Pair {
@@ -282,13 +381,13 @@ impl Pair {
         &self,
         count: CountUp,
         take: usize,
-        rest_ms: u64,
+        terms: Terms,
     ) -> (Vec<u64>, Option<AskError>) {
         let message = Take {
             at: self.tester.clone(),
             count,
             take,
-            rest_ms,
+            terms,
         };
         match &self.asker {
             Some(asker) => asker.ask(message).await.unwrap(),
@@ -312,6 +411,25 @@ impl Pair {
             Some(asker) => asker.ask(message).await?,
             None => ask_for(message).await,
         }
+    }
+
+    /// Blocks the tester until its gate is opened.
+    pub async fn block(&self) -> Result<(), AskError> {
+        let how = How::Gate(self.gate);
+        self.tester.ask(Hang { id: 1, how }).await
+    }
+
+    /// Waits until it is blocked.
+    pub async fn blocked(&self) {
+        let (number, open) = (self.gate, false);
+        while !self.beside.ask(AtGate { number, open }).await.unwrap() {}
+    }
+
+    /// Opens its gate in every process.
+    pub async fn open(&self) {
+        let (number, open) = (self.gate, true);
+        gate::open(number);
+        self.beside.ask(AtGate { number, open }).await.unwrap();
     }
 
     pub async fn log(&self) -> Vec<String> {

@@ -7,12 +7,23 @@ use std::process::Command;
 use super::{CompilerError, FLAGS};
 
 /// One program to run.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub(super) struct Step {
     /// For messages.
     pub(super) name: &'static str,
     pub(super) program: PathBuf,
     pub(super) arguments: Vec<String>,
+}
+
+impl Step {
+    /// The step with one argument more, behind `at`.
+    pub(super) fn with(&self, at: &str, more: &str) -> Step {
+        let mut step = self.clone();
+        let place = step.arguments.iter().position(|a| a == at);
+        let place = place.map_or(step.arguments.len(), |place| place + 1);
+        step.arguments.insert(place, more.to_owned());
+        step
+    }
 }
 
 /// What is known of one gcc.

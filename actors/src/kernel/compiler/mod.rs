@@ -17,6 +17,7 @@ use std::time::{Duration, Instant};
 use sha2::{Digest, Sha256};
 
 use super::binary::Binary;
+use super::problem::Problem;
 use super::source::without_comments;
 use super::verdict::Verdict;
 use cache::Cache;
@@ -34,6 +35,11 @@ pub const FLAGS: [&str; 7] = [
     "-Werror=unknown-pragmas",
     "-Werror=pragmas",
 ];
+
+// In the scratch folder: what the steps make, and what is linked beside it.
+const OBJECT: &str = "kernel.o";
+const BINARY: &str = "kernel.so";
+const SUPPORT: &str = "support.o";
 
 /// What one compilation may use.
 #[derive(Clone, Debug)]
@@ -82,6 +88,16 @@ pub enum CompilerError {
         /// What it said.
         message: String,
     },
+    /// What a problem links to its kernels does not compile.
+    #[error(
+        "the `support` of problem {problem} does not compile: {message}; mend its problem.toml"
+    )]
+    Support {
+        /// The problem.
+        problem: String,
+        /// What gcc said.
+        message: String,
+    },
     /// The scratch folder, or a child process, could not be made.
     #[error("cannot {what}: {source}")]
     System {
@@ -92,12 +108,14 @@ pub enum CompilerError {
     },
 }
 
-/// A gcc, ready to compile. Clones share the cache of binaries.
+/// A gcc, ready to compile the kernels of a problem. Clones share the cache of binaries.
 #[derive(Clone, Debug)]
 pub struct Compiler {
     parts: Arc<Parts>,
     limits: Limits,
     cache: Arc<Mutex<Cache>>,
+    /// An object file that is linked to every kernel.
+    support: Option<Arc<Vec<u8>>>,
 }
 
 impl Compiler {
@@ -123,7 +141,26 @@ impl Compiler {
             parts,
             limits,
             cache,
+            support: None,
         })
+    }
+
+    /// Finds gcc in `PATH` and compiles what the problem's prelude declares only: once, where every kernel would carry it.
+    ///
+    /// # Errors
+    /// As [`Compiler::find`], and [`CompilerError::Support`].
+    pub fn for_problem(problem: &Problem) -> Result<Compiler, CompilerError> {
+        let mut compiler = Self::find()?;
+        if !problem.support.trim().is_empty() {
+            let source = format!("{}\n{}", problem.prelude, problem.support);
+            let object = compiler.run(&source, OBJECT)?;
+            let object = object.map_err(|verdict| CompilerError::Support {
+                problem: problem.name.clone(),
+                message: format!("{verdict:?}"),
+            })?;
+            compiler.support = Some(Arc::new(object));
+        }
+        Ok(compiler)
     }
 
     /// Name and version, as gcc gives them.
@@ -163,7 +200,7 @@ impl Compiler {
         if let Some(binary) = self.lock().get(&key) {
             return Ok(Ok(binary));
         }
-        let compiled = self.run(source)?;
+        let compiled = self.run(source, BINARY)?.map(Binary::new);
         if let Ok(binary) = &compiled {
             self.lock().insert(key, binary.clone());
         }
@@ -176,14 +213,23 @@ impl Compiler {
             .expect("nothing panics while it holds the cache")
     }
 
-    fn run(&self, source: &str) -> Result<Result<Binary, Verdict>, CompilerError> {
+    /// Runs the steps that end with the file `wanted`; returns what is in it.
+    fn run(&self, source: &str, wanted: &str) -> Result<Result<Vec<u8>, Verdict>, CompilerError> {
         let folder = scratch()?;
         let dir = folder.path();
         std::fs::write(dir.join("kernel.c"), source).map_err(system("write the source"))?;
+        if let Some(support) = &self.support {
+            std::fs::write(dir.join(SUPPORT), &**support).map_err(system("write the support"))?;
+        }
         let deadline = Instant::now() + self.limits.wall;
         for step in &self.parts.steps {
+            if dir.join(wanted).exists() {
+                break;
+            }
+            let linked =
+                (step.name == "ld" && self.support.is_some()).then(|| step.with(OBJECT, SUPPORT));
             let limited = Limited {
-                step,
+                step: linked.as_ref().unwrap_or(step),
                 dir,
                 limits: &self.limits,
                 deadline,
@@ -201,11 +247,8 @@ impl Compiler {
             };
             return Ok(Err(verdict));
         }
-        let bytes = std::fs::read(dir.join("kernel.so")).map_err(system("read the binary"))?;
-        Ok(Ok(Binary {
-            sha256: Sha256::digest(&bytes).into(),
-            bytes,
-        }))
+        let bytes = std::fs::read(dir.join(wanted)).map_err(system("read the binary"))?;
+        Ok(Ok(bytes))
     }
 }
 

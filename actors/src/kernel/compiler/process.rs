@@ -2,13 +2,13 @@
 
 use std::io::Read;
 use std::os::fd::AsFd;
-use std::os::unix::process::{CommandExt, ExitStatusExt};
+use std::os::unix::process::{CommandExt as _, ExitStatusExt};
 use std::path::Path;
 use std::process::{Child, Command, Stdio};
 use std::time::Instant;
 
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
-use nix::sys::resource::{Resource, setrlimit};
+use nix::sys::resource::Resource;
 use nix::sys::signal::{Signal, killpg};
 use nix::unistd::Pid;
 
@@ -57,16 +57,13 @@ impl Limited<'_> {
             (Resource::RLIMIT_CORE, 0),
             (Resource::RLIMIT_NOFILE, 64),
         ];
-        let confine = move || {
-            for (resource, limit) in limits {
-                setrlimit(resource, limit, limit)?;
-            }
-            Ok(())
-        };
-        // SAFETY: between fork and exec only setrlimit is called, which is a plain system
-        // call; the closure owns its data and allocates nothing.
-        unsafe { command.pre_exec(confine) };
+        // From outside, as soon as it runs: a hook before exec would make the standard library fork, and copy the page
+        // tables of a whole node for each step, where it can spawn. What it does before that counts too: processor time
+        // is limited in total, and the deadline runs already.
         let mut child = Group(command.spawn()?);
+        for (resource, limit) in limits {
+            limit_of(&child.0, resource, limit)?;
+        }
         let messages = self.listen(&mut child.0)?;
         let Some(messages) = messages else {
             return Ok(Ended::Late);
@@ -107,6 +104,28 @@ impl Limited<'_> {
                 return Ok(None);
             }
         }
+    }
+}
+
+/// Limits what a child may use from now on.
+fn limit_of(child: &Child, resource: Resource, limit: u64) -> std::io::Result<()> {
+    let limits = libc::rlimit {
+        rlim_cur: limit,
+        rlim_max: limit,
+    };
+    // SAFETY: reads one initialised struct. The child has not been waited for, so the id is its.
+    let set = unsafe {
+        libc::prlimit(
+            child.id() as libc::pid_t,
+            resource as libc::__rlimit_resource_t,
+            &limits,
+            std::ptr::null_mut(),
+        )
+    };
+    match nix::errno::Errno::result(set) {
+        // It has ended already.
+        Ok(_) | Err(nix::errno::Errno::ESRCH) => Ok(()),
+        Err(error) => Err(error.into()),
     }
 }
 

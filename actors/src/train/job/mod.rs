@@ -175,6 +175,8 @@ pub struct Grpo {
     pub group_size: u32,
     /// Kernels of the archive that join each group, measured afresh; see [`crate::train::archive`].
     pub replay: u32,
+    /// Kernels that a step's emitter makes of the archive's best and has measured; see [`crate::train::emitter`].
+    pub emit: u32,
     /// Learning rate of AdamW.
     pub lr: f64,
     /// Weight of the k3 estimate of the divergence from the reference policy.
@@ -210,9 +212,10 @@ impl Default for Grpo {
         Self {
             steps: 400,
             seconds: 330.0,
-            groups: 5,
+            groups: 3,
             group_size: 16,
             replay: 1,
+            emit: 6,
             lr: 1.5e-4,
             kl: 0.02,
             entropy_bonus: 0.1,
@@ -220,8 +223,8 @@ impl Default for Grpo {
             advantage_eps: 0.2,
             clip_low: 0.2,
             clip_high: 0.28,
-            epochs: 2,
-            minibatches: 2,
+            epochs: 1,
+            minibatches: 4,
             temperature: 1.0,
             max_tokens: 64,
             max_staleness: 1,
@@ -309,7 +312,7 @@ impl Default for Benchmark {
 
 /// Where the four actors run: by labels and resources, never by a node's name.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-#[serde(deny_unknown_fields, default)]
+#[serde(from = "GivenPlacement")]
 pub struct Placement {
     /// Writes kernels.
     pub rollout: Place,
@@ -338,9 +341,45 @@ impl Default for Placement {
     }
 }
 
-/// What one actor asks of its node.
-#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+/// What a job file says of places: what it leaves out is as by default for that actor.
+#[derive(Default, Deserialize)]
 #[serde(deny_unknown_fields, default)]
+struct GivenPlacement {
+    rollout: GivenPlace,
+    learner: GivenPlace,
+    verifier: GivenPlace,
+    benchmark: GivenPlace,
+}
+
+#[derive(Default, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+struct GivenPlace {
+    labels: Option<BTreeMap<String, LabelWish>>,
+    cpus: Option<f64>,
+    hold_cores: Option<u32>,
+    gpus: Option<f64>,
+}
+
+impl From<GivenPlacement> for Placement {
+    fn from(given: GivenPlacement) -> Self {
+        let with = |place: Place, given: GivenPlace| Place {
+            labels: given.labels.unwrap_or(place.labels),
+            cpus: given.cpus.unwrap_or(place.cpus),
+            hold_cores: given.hold_cores.unwrap_or(place.hold_cores),
+            gpus: given.gpus.unwrap_or(place.gpus),
+        };
+        let default = Self::default();
+        Self {
+            rollout: with(default.rollout, given.rollout),
+            learner: with(default.learner, given.learner),
+            verifier: with(default.verifier, given.verifier),
+            benchmark: with(default.benchmark, given.benchmark),
+        }
+    }
+}
+
+/// What one actor asks of its node.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Place {
     /// What the node's labels must be.
     pub labels: BTreeMap<String, LabelWish>,

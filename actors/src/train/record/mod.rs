@@ -18,14 +18,14 @@ use nix::fcntl::{Flock, FlockArg};
 use rusqlite::{Connection, OpenFlags, Transaction, params};
 
 pub use error::RecordError;
-pub use read::{BestKernel, RunRow, WindowStats};
+pub use read::{BestKernel, JudgedKernel, RunRow, WindowStats};
 pub use row::{
-    CorpusRow, FinalRow, Judged, Learnt, PhaseSeconds, Rival, RivalKind, RunFacts, SampleRow,
-    SampleSeconds, StepRow,
+    CorpusRow, FinalRow, GuestRow, Judged, Learnt, Origin, PhaseSeconds, Rival, RivalKind,
+    RunFacts, SampleRow, SampleSeconds, StepRow,
 };
 
 /// Version of `schema.sql`.
-const SCHEMA: i64 = 1;
+const SCHEMA: i64 = 2;
 
 /// Name of the database in the run's folder.
 pub const DATABASE: &str = "record.sqlite";

@@ -42,6 +42,17 @@ pub struct WindowStats {
     pub verified_share: Option<f64>,
 }
 
+/// A kernel that a step judged.
+#[derive(Clone, Debug, PartialEq)]
+pub struct JudgedKernel {
+    /// Its code.
+    pub code: String,
+    /// Its rate, if it was right and trusted.
+    pub gflops: Option<f64>,
+    /// Whether the policy wrote it in that step.
+    pub drawn: bool,
+}
+
 /// The fastest sample of a run.
 #[derive(Clone, Debug, PartialEq)]
 pub struct BestKernel {
@@ -208,12 +219,40 @@ impl Record {
         self.one("SELECT count(*) FROM corpus", [])
     }
 
-    /// Samples that were measured: how many random kernels are an honest rival.
+    /// Samples that were measured: right kernels that the policy wrote.
     ///
     /// # Errors
     /// [`RecordError::Database`].
     pub fn measured_samples(&self) -> Result<u32, RecordError> {
         self.one("SELECT count(*) FROM samples WHERE verdict = 'correct'", [])
+    }
+
+    /// Samples and guests that were measured: how many random kernels are an honest rival.
+    ///
+    /// # Errors
+    /// [`RecordError::Database`].
+    pub fn measured(&self) -> Result<u32, RecordError> {
+        let sql = "SELECT (SELECT count(*) FROM samples WHERE verdict = 'correct')
+                        + (SELECT count(*) FROM guests WHERE verdict = 'correct')";
+        self.one(sql, [])
+    }
+
+    /// All that the steps judged, step by step: a kernel once a step, a sample of the policy before guests.
+    ///
+    /// # Errors
+    /// [`RecordError::Database`].
+    pub fn judged(&self) -> Result<Vec<JudgedKernel>, RecordError> {
+        let sql = "SELECT code, max(gflops), max(drawn) FROM (
+                       SELECT step, code, gflops, 1 AS drawn FROM samples
+                       UNION ALL SELECT step, code, gflops, 0 FROM guests)
+                   GROUP BY step, code ORDER BY step, code";
+        self.all(sql, |r| {
+            Ok(JudgedKernel {
+                code: r.get(0)?,
+                gflops: r.get(1)?,
+                drawn: r.get(2)?,
+            })
+        })
     }
 
     /// The rivals.

@@ -64,6 +64,48 @@ pub struct SampleRow {
     pub seconds: SampleSeconds,
 }
 
+/// A kernel that was judged with a step and that its policy did not write in it.
+#[derive(Clone, Debug, PartialEq)]
+pub struct GuestRow {
+    /// Who brought it.
+    pub origin: Origin,
+    /// The group that it joined; `None`: it was only measured.
+    pub group: Option<u32>,
+    /// Its code.
+    pub code: String,
+    /// Hash of the code's normal form.
+    pub hash: String,
+    /// What became of it.
+    pub judged: Judged,
+    /// Its reward in its group.
+    pub reward: Option<f64>,
+    /// Its advantage in its group.
+    pub advantage: Option<f64>,
+    /// Seconds of checking and compiling it.
+    pub verifier_s: f64,
+    /// Seconds of measuring it.
+    pub benchmark_s: f64,
+}
+
+/// Who brought a guest.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Origin {
+    /// The archive replays it.
+    Archive,
+    /// The emitter made it.
+    Emitter,
+}
+
+impl Origin {
+    /// Its name in the record.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Archive => "archive",
+            Self::Emitter => "emitter",
+        }
+    }
+}
+
 /// Seconds spent on one sample.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct SampleSeconds {

@@ -73,6 +73,28 @@ CREATE TABLE samples (
     PRIMARY KEY (step, grp, sample)
 ) STRICT, WITHOUT ROWID;
 
+-- Kernels that were judged with a step and that its policy did not write in it.
+CREATE TABLE guests (
+    step           INTEGER NOT NULL REFERENCES steps (step) ON DELETE CASCADE,
+    guest          INTEGER NOT NULL,       -- within its step
+    origin         TEXT NOT NULL CHECK (origin IN ('archive', 'emitter')),
+    grp            INTEGER,                -- the group that it joined; NULL: it was only measured
+    code           TEXT NOT NULL,
+    hash           TEXT NOT NULL,
+    verdict        TEXT NOT NULL,          -- as a sample's
+    detail         TEXT NOT NULL,
+    gflops         REAL,
+    gflops_low     REAL,
+    gflops_high    REAL,
+    calls          INTEGER,
+    contamination  TEXT,
+    reward         REAL,
+    advantage      REAL,
+    verifier_s     REAL NOT NULL,
+    benchmark_s    REAL NOT NULL,
+    PRIMARY KEY (step, guest)
+) STRICT, WITHOUT ROWID;
+
 -- What the best kernel is compared with, each with the median of its measurements.
 CREATE TABLE rivals (
     kind          TEXT PRIMARY KEY
@@ -93,4 +115,4 @@ CREATE TABLE finals (
     PRIMARY KEY (round, kind)
 ) STRICT;
 
-PRAGMA user_version = 1;
+PRAGMA user_version = 2;

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use rusqlite::{Transaction, params};
 
-use super::{CorpusRow, FinalRow, Record, RecordError, RivalKind, SampleRow, StepRow};
+use super::{CorpusRow, FinalRow, GuestRow, Record, RecordError, RivalKind, SampleRow, StepRow};
 
 impl Record {
     /// Keeps the measured peak of the benchmark's slot, in GFLOPS, and the facts of its
@@ -43,7 +43,7 @@ impl Record {
         })
     }
 
-    /// Writes a step with its samples in one transaction, and with it the wall time
+    /// Writes a step with its samples and guests in one transaction, and with it the wall time
     /// since the run began (of all its starts). The same step again replaces the first.
     ///
     /// # Errors
@@ -52,12 +52,14 @@ impl Record {
         &mut self,
         step: &StepRow,
         samples: &[SampleRow],
+        guests: &[GuestRow],
         elapsed: Duration,
     ) -> Result<(), RecordError> {
         self.write(|tx| {
             tx.execute("DELETE FROM steps WHERE step = ?", [step.step])?;
             insert_step(tx, step)?;
             insert_samples(tx, step.step, samples)?;
+            insert_guests(tx, step.step, guests)?;
             set_elapsed(tx, elapsed)
         })
     }
@@ -179,6 +181,35 @@ fn insert_samples(tx: &Transaction<'_>, step: u32, samples: &[SampleRow]) -> rus
             s.seconds.rollout,
             s.seconds.verifier,
             s.seconds.benchmark,
+        ])?;
+    }
+    Ok(())
+}
+
+fn insert_guests(tx: &Transaction<'_>, step: u32, guests: &[GuestRow]) -> rusqlite::Result<()> {
+    let mut insert = tx.prepare_cached(
+        "INSERT INTO guests VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)",
+    )?;
+    for (number, guest) in guests.iter().enumerate() {
+        let j = &guest.judged;
+        insert.execute(params![
+            step,
+            number as i64,
+            guest.origin.name(),
+            guest.group,
+            guest.code,
+            guest.hash,
+            j.verdict,
+            j.detail,
+            j.gflops,
+            j.interval.map(|i| i.0),
+            j.interval.map(|i| i.1),
+            j.calls,
+            j.contamination.as_ref().map(json),
+            guest.reward,
+            guest.advantage,
+            guest.verifier_s,
+            guest.benchmark_s,
         ])?;
     }
     Ok(())

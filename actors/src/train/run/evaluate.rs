@@ -7,8 +7,9 @@ use super::crew::{Crew, persist};
 use crate::benchmark::Timing;
 use crate::verifier::{Evaluate, Evaluated, VerifierError};
 
-/// One is measured, one is compiled, the others wait at the door: enough to keep both busy.
-const ON_THE_WAY: usize = 4;
+/// One is measured, a few are compiled, the others wait at the door. So many that neither shared nor held cores run out
+/// of work where some kernels take several measurements and others are compiled already.
+const ON_THE_WAY: usize = 16;
 
 /// How a batch of kernels is to be measured.
 #[derive(Clone)]

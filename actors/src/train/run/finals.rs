@@ -12,9 +12,9 @@ use crate::train::progress::Phase;
 use crate::train::record::{CorpusRow, FinalRow, RivalKind};
 
 /// Kernels that may be the best: the single highest rate is the luckiest one.
-const CANDIDATES: u32 = 8;
+const CANDIDATES: u32 = 12;
 /// Measurements that choose among them.
-const HEATS: u32 = 3;
+const HEATS: u32 = 5;
 /// Random kernels judged between two writes to the record.
 const CHUNK: usize = 40;
 
@@ -85,7 +85,7 @@ impl Run<'_> {
 
     /// As many random kernels as the job measured, as far as its draws go: what luck alone would have found.
     async fn random_rivals(&mut self) -> Result<(), RunError> {
-        let measured = self.record.measured_samples()? as usize;
+        let measured = self.record.measured()? as usize;
         let drawn = self.record.corpus()?.len();
         if drawn >= measured {
             return Ok(());
@@ -128,9 +128,11 @@ impl Run<'_> {
             enough: None,
         };
         let mut best: Option<(f64, String)> = None;
-        // Those that were fast in many measurements, then those that were once.
-        let archived = self.archive.best(CANDIDATES as usize / 2);
-        let mut bodies: Vec<String> = archived.iter().map(|elite| elite.text.clone()).collect();
+        // Of what the policy wrote itself: those that were fast in many measurements, then those that were once.
+        let archived = self.archive.best(usize::MAX);
+        let archived = archived.iter().filter(|elite| elite.drawn);
+        let archived = archived.take(CANDIDATES as usize / 2);
+        let mut bodies: Vec<String> = archived.map(|elite| elite.text.clone()).collect();
         for kernel in self.record.best_distinct(CANDIDATES)? {
             let body = body_of(&kernel.code);
             if bodies.len() < CANDIDATES as usize && !bodies.contains(&body) {

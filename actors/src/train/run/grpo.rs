@@ -4,15 +4,19 @@ use std::collections::HashSet;
 use std::time::Instant;
 
 use super::crew::persist;
+use super::draft::Draft;
 use super::judge::{Judgement, gflops};
 use super::warm::prompt;
 use super::{Run, RunError};
 use crate::benchmark::Timing;
-use crate::learner::{Group, Publish, Published, Scale, Update, UpdateStats, advantage};
+use crate::learner::advantage::{Advantages, advantages};
+use crate::learner::{Group, Publish, Published, Scale, Update, UpdateStats};
 use crate::policy::SamplingConfig;
-use crate::rollout::{Generate, RolloutError, Written};
+use crate::rollout::{Generate, RolloutError};
 use crate::train::progress::Phase;
-use crate::train::record::{Judged, Learnt, PhaseSeconds, SampleRow, SampleSeconds, StepRow};
+use crate::train::record::{
+    GuestRow, Judged, Learnt, PhaseSeconds, SampleRow, SampleSeconds, StepRow,
+};
 use crate::verifier::Evaluated;
 
 impl Run<'_> {
@@ -36,15 +40,15 @@ impl Run<'_> {
             return Ok(());
         }
         let published = self.publish().await?;
-        let mut written = self.write(&published, step).await?;
-        let mut judged = self.judge(&written).await?;
-        // The samples of the next step, written by the weights of now: one update old when they are learnt from.
+        let mut draft = self.write(&published, step).await?;
+        let mut judged = self.judge(&draft).await?;
+        // The samples of the next step, draft by the weights of now: one update old when they are learnt from.
         let mut next = match ahead && !last_in_time(step) {
             true => Some(self.write(&published, step + 1).await?),
             false => None,
         };
         loop {
-            let groups = self.groups(&written, &judged);
+            let groups = self.groups(&draft, &judged);
             let last = last_in_time(step);
             let this = &*self;
             let learn = async {
@@ -55,11 +59,11 @@ impl Run<'_> {
                 let publish_s = start.elapsed().as_secs_f64() - learner_s;
                 // Two steps on when running ahead, else the next one.
                 let coming = step + if ahead { 2 } else { 1 };
-                let written = match last {
+                let draft = match last {
                     true => None,
                     false => Some(this.write(&published, coming).await?),
                 };
-                Ok::<_, RunError>((stats, written, learner_s, publish_s))
+                Ok::<_, RunError>((stats, draft, learner_s, publish_s))
             };
             let judge = async {
                 match &next {
@@ -70,26 +74,26 @@ impl Run<'_> {
             let ((stats, coming, learner_s, publish_s), judged_next) =
                 tokio::try_join!(learn, judge)?;
             let seconds = PhaseSeconds {
-                rollout: written.seconds,
+                rollout: draft.written.seconds,
                 verifier: judged.evaluated.iter().map(|e| e.verifier_s).sum(),
                 benchmark: judged.evaluated.iter().map(|e| e.benchmark_s).sum(),
                 learner: learner_s,
                 publish: publish_s,
             };
-            self.commit(step, &written, &judged, &groups, &stats, seconds)?;
-            self.remember(&written, &judged);
+            self.commit(step, &draft, &judged, &groups, &stats, seconds)?;
+            self.remember(&draft, &judged);
             if last {
                 return Ok(());
             }
             step += 1;
-            (written, judged) = match (next.take(), judged_next, coming) {
-                (Some(written), Some(judged), coming) => {
+            (draft, judged) = match (next.take(), judged_next, coming) {
+                (Some(draft), Some(judged), coming) => {
                     next = coming;
-                    (written, judged)
+                    (draft, judged)
                 }
-                (_, _, Some(written)) => {
-                    let judged = self.judge(&written).await?;
-                    (written, judged)
+                (_, _, Some(draft)) => {
+                    let judged = self.judge(&draft).await?;
+                    (draft, judged)
                 }
                 _ => return Ok(()),
             };
@@ -118,8 +122,9 @@ impl Run<'_> {
         Ok(persist(|| self.crew.learner.ask(Publish)).await??)
     }
 
-    async fn write(&self, published: &Published, step: u32) -> Result<Written, RunError> {
+    async fn write(&self, published: &Published, step: u32) -> Result<Draft, RunError> {
         let settings = &self.job.grpo;
+        let invited = self.invited(step);
         let mut request = Generate {
             published: published.clone(),
             prompt: prompt(&self.job.problem),
@@ -130,12 +135,8 @@ impl Run<'_> {
                 temperature: settings.temperature as f32,
                 ..SamplingConfig::default()
             },
-            // Each step draws anew, and the same again when it is resumed.
-            seed: self
-                .job
-                .seed
-                .wrapping_mul(1_000_003)
-                .wrapping_add(step.into()),
+            seed: self.seed_of(step),
+            guests: invited.iter().map(|(text, _)| text.clone()).collect(),
         };
         loop {
             match persist(|| self.crew.rollout.ask(request.clone())).await? {
@@ -144,62 +145,114 @@ impl Run<'_> {
                     tracing::warn!(error = %e, "publishing the weights again");
                     request.published = self.publish().await?;
                 }
-                other => return Ok(other?),
+                other => return Ok(Draft::new(other?, &invited, settings.max_tokens)),
             }
         }
     }
 
+    /// Each step draws anew, and the same again when it is resumed.
+    pub(super) fn seed_of(&self, step: u32) -> u64 {
+        let seed = self.job.seed.wrapping_mul(1_000_003);
+        seed.wrapping_add(step.into())
+    }
+
     /// What the learner learns from. A sample without a trusted rate is NaN: it is left out of its group.
-    fn groups(&self, written: &Written, judged: &Judgement) -> Vec<Group> {
+    fn groups(&self, draft: &Draft, judged: &Judgement) -> Vec<Group> {
         let mut evaluated = judged.evaluated.iter();
         let reward = |e: &Evaluated| {
             let reward = self.ladder.reward(&e.verdict, e.outcomes.last());
             reward.unwrap_or(f64::NAN)
         };
-        let groups = written.groups.iter().zip(&judged.replayed);
-        let groups = groups.map(|(group, replayed)| Group {
-            prompt: written.prompt.clone(),
+        let groups = draft.written.groups.iter().enumerate();
+        let groups = groups.map(|(g, group)| Group {
+            prompt: draft.written.prompt.clone(),
             samples: (group.iter().map(|c| c.sample.clone()))
-                .chain(replayed.iter().map(|(elite, _)| elite.sample.clone()))
+                .chain(
+                    draft
+                        .guests_of(g)
+                        .map(|(_, guest)| guest.completion.sample.clone()),
+                )
                 .collect(),
             rewards: (evaluated.by_ref().take(group.len()))
-                .chain(replayed.iter().map(|(_, e)| e))
+                .chain(draft.guests_of(g).map(|(i, _)| &judged.guests[i]))
                 .map(reward)
                 .collect(),
         });
         groups.collect()
     }
 
-    /// Tells the archive of a step's measurements, of each kernel once.
-    fn remember(&mut self, written: &Written, judged: &Judgement) {
-        let drawn = written.groups.iter().flatten();
-        let drawn = drawn
-            .map(|c| (c.text.as_str(), &c.sample))
-            .zip(&judged.evaluated);
-        let replayed = judged.replayed.iter().flatten();
-        let replayed = replayed.map(|(elite, e)| ((elite.text.as_str(), &elite.sample), e));
+    /// Tells archive and emitter of a step's kernels, of each once.
+    fn remember(&mut self, draft: &Draft, judged: &Judgement) {
+        let drawn = (draft.written.groups.iter().flatten()).zip(&judged.evaluated);
+        let guests = draft
+            .guests
+            .iter()
+            .map(|guest| &guest.completion)
+            .zip(&judged.guests);
+        let all = drawn
+            .map(|of| (of, true))
+            .chain(guests.map(|of| (of, false)));
         let mut seen = HashSet::new();
-        for ((text, sample), evaluated) in drawn.chain(replayed) {
-            if let Some(rate) = gflops(evaluated)
-                && seen.insert(text)
-            {
-                self.archive
-                    .observe(text, sample, evaluated.techniques, rate);
+        for ((completion, evaluated), drawn) in all {
+            let text = completion.text.as_str();
+            if seen.insert(text) {
+                let rate = gflops(evaluated);
+                self.emitter.judged(text, rate.is_some());
+                if let Some(rate) = rate {
+                    self.archive
+                        .observe(text, evaluated.techniques, rate, drawn);
+                }
             }
         }
+    }
+
+    fn guest_rows(
+        &self,
+        draft: &Draft,
+        judged: &Judgement,
+        groups: &[Group],
+        advantages: &Advantages,
+    ) -> Vec<GuestRow> {
+        let mut joined: Vec<usize> = draft.written.groups.iter().map(Vec::len).collect();
+        let rows = draft.guests.iter().zip(&judged.guests).map(|(guest, e)| {
+            // The guests of a group follow on its samples.
+            let place = guest.group.map(|g| {
+                joined[g] += 1;
+                (g, joined[g] - 1)
+            });
+            let reward = place
+                .map(|(g, i)| groups[g].rewards[i])
+                .filter(|r| !r.is_nan());
+            GuestRow {
+                origin: guest.origin,
+                group: guest.group.map(|g| g as u32),
+                code: e.code.clone(),
+                hash: e.hash.clone(),
+                judged: Judged::new(&e.verdict, e.outcomes.last()),
+                reward,
+                advantage: reward
+                    .and(place)
+                    .filter(|(g, _)| !advantages.zero_spread[*g])
+                    .map(|(g, i)| advantages.groups[g][i]),
+                verifier_s: e.verifier_s,
+                benchmark_s: e.benchmark_s,
+            }
+        });
+        rows.collect()
     }
 
     fn commit(
         &mut self,
         step: u32,
-        written: &Written,
+        draft: &Draft,
         judged: &Judgement,
         groups: &[Group],
         stats: &UpdateStats,
         seconds: PhaseSeconds,
     ) -> Result<(), RunError> {
         let rewards: Vec<&[f64]> = groups.iter().map(|g| g.rewards.as_slice()).collect();
-        let advantages = advantage::advantages(&rewards, Scale::Group, self.job.grpo.advantage_eps);
+        let advantages = advantages(&rewards, Scale::Group, self.job.grpo.advantage_eps);
+        let written = &draft.written;
         let total = judged.evaluated.len().max(1) as f64;
         let mut evaluated = judged.evaluated.iter();
         let mut samples = Vec::with_capacity(judged.evaluated.len());
@@ -242,7 +295,8 @@ impl Run<'_> {
         };
         let row = StepRow::new(step, &samples, learnt, seconds);
         let elapsed = self.elapsed();
-        self.record.commit_step(&row, &samples, elapsed)?;
+        let guests = self.guest_rows(draft, judged, groups, &advantages);
+        self.record.commit_step(&row, &samples, &guests, elapsed)?;
         self.progress.step(&row);
         self.progress
             .advance(step.into(), &format!("{:.1} s to judge", judged.seconds));

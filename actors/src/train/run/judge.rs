@@ -3,13 +3,12 @@
 use std::collections::HashMap;
 use std::time::Instant;
 
+use super::draft::Draft;
 use super::evaluate::Plan;
 use super::finals::body_of;
 use super::grpo::timing;
 use super::{Run, RunError};
 use crate::kernel::{Outcome, Verdict};
-use crate::rollout::Written;
-use crate::train::archive::Elite;
 use crate::verifier::Evaluated;
 
 /// Measurements of one kernel in a step, however often it was written.
@@ -19,27 +18,24 @@ const MEASUREMENTS: u32 = 3;
 pub(super) struct Judgement {
     /// For each sample, group by group.
     pub evaluated: Vec<Evaluated>,
-    /// For each group the kernels of the archive that join it, judged like its samples.
-    pub replayed: Vec<Vec<(Elite, Evaluated)>>,
+    /// For each guest.
+    pub guests: Vec<Evaluated>,
     /// Wall-clock seconds.
     pub seconds: f64,
 }
 
 impl Run<'_> {
-    /// Judges each sample of a step.
+    /// Judges each sample of a step, and its guests.
     ///
     /// Samples of one text are one kernel, so they share one rate: the median of as many fresh measurements as
     /// there are copies, up to [`MEASUREMENTS`]. Rated one by one, a group of like kernels would differ by the
     /// noise alone, and dividing by its spread would make that noise the whole lesson.
-    pub(super) async fn judge(&self, written: &Written) -> Result<Judgement, RunError> {
+    pub(super) async fn judge(&self, draft: &Draft) -> Result<Judgement, RunError> {
         let start = Instant::now();
-        let elites = self.elites();
-        let samples: Vec<&str> = written
-            .groups
-            .iter()
-            .flatten()
+        let guests = draft.guests.iter().map(|guest| &guest.completion);
+        let samples: Vec<&str> = (draft.written.groups.iter().flatten())
+            .chain(guests)
             .map(|c| c.text.as_str())
-            .chain(elites.iter().map(|elite| elite.text.as_str()))
             .collect();
         let (texts, which) = distinct(&samples);
         let mut copies = vec![0u32; texts.len()];
@@ -61,7 +57,7 @@ impl Run<'_> {
             evaluated.outcomes = middle(&evaluated.outcomes).into_iter().collect();
         }
         let size = self.job.grpo.group_size as usize;
-        let (own, old) = which.split_at(samples.len() - elites.len());
+        let (own, guests) = which.split_at(samples.len() - draft.guests.len());
         let lucky = lucky(&rated, own, size, self.job.benchmark.again_above);
         for text in lucky {
             self.doubt(&mut rated[text], &plan).await?;
@@ -70,24 +66,11 @@ impl Run<'_> {
             evaluated.verifier_s /= f64::from(*copies);
             evaluated.benchmark_s /= f64::from(*copies);
         }
-        let groups = written.groups.len().max(1);
-        let mut replayed = vec![Vec::new(); groups];
-        for (i, (elite, text)) in elites.into_iter().zip(old).enumerate() {
-            // Dealt in turn: each group meets another part of the archive.
-            replayed[i % groups].push((elite, rated[*text].clone()));
-        }
         Ok(Judgement {
             evaluated: own.iter().map(|text| rated[*text].clone()).collect(),
-            replayed,
+            guests: guests.iter().map(|text| rated[*text].clone()).collect(),
             seconds: start.elapsed().as_secs_f64(),
         })
-    }
-
-    /// The kernels of the archive that join the next groups.
-    fn elites(&self) -> Vec<Elite> {
-        let wanted = self.job.grpo.groups * self.job.grpo.replay;
-        let best = self.archive.best(wanted as usize);
-        best.into_iter().cloned().collect()
     }
 
     /// Measures a kernel again; the lower rate counts.

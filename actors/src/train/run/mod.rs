@@ -9,6 +9,7 @@
 
 mod corpus;
 mod crew;
+mod draft;
 mod error;
 mod evaluate;
 mod finals;
@@ -26,6 +27,7 @@ pub use error::RunError;
 use self::crew::Crew;
 use super::archive::Archive;
 use super::curve::Curve;
+use super::emitter::Emitter;
 use super::job::Job;
 use super::progress::Progress;
 use super::record::{Record, RunFacts};
@@ -48,8 +50,8 @@ struct Run<'a> {
     crew: Crew,
     record: Record,
     progress: Progress,
-    /// Of this start: it is not kept in the record.
     archive: Archive,
+    emitter: Emitter,
     /// Of all starts of this run.
     before: Duration,
     began: Instant,
@@ -103,6 +105,7 @@ pub async fn run(cluster: &Cluster, job: &Job, options: &RunOptions) -> Result<S
         record,
         progress: Progress::stdout(),
         archive: Archive::default(),
+        emitter: Emitter::default(),
         before,
         began,
     };
@@ -135,6 +138,7 @@ impl Run<'_> {
             let corpus = self.corpus().await?;
             self.warm_start(&corpus).await?;
         }
+        self.recall()?;
         self.grpo(done).await?;
         self.finals().await
     }

@@ -340,6 +340,7 @@ impl Lane {
             abort: registration,
             came: call.came,
             from: call.from,
+            chain: call.chain.with(self.hosted.id),
         };
         let streams = call.kind == Kind::Stream;
         let credit = streams.then(|| Arc::new(Semaphore::new(CREDIT as usize)));

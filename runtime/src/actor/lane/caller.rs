@@ -10,6 +10,7 @@ use serde::{Deserialize, Serialize};
 use tokio::sync::{mpsc, oneshot};
 use tokio::time::Instant;
 
+use crate::actor::chain::Chain;
 use crate::actor::error::{AskError, Fate};
 use crate::actor::lane::OVERHEAD;
 use crate::actor::stream::CREDIT;
@@ -58,6 +59,8 @@ pub(in crate::actor) struct Message {
     pub retries: u32,
     /// Where its sender is in a trace, if it is in one.
     pub from: Option<Sent>,
+    /// Who waits for it.
+    pub chain: Chain,
 }
 
 pub(super) type Answer = Result<Bytes, AskError>;
@@ -74,6 +77,7 @@ struct Outgoing {
     after: Duration,
     from: Option<Sent>,
     retries: u32,
+    chain: Chain,
     /// What became of it in earlier attempts, at worst.
     fate: Fate,
     reply: Reply,
@@ -244,6 +248,7 @@ fn outgoing(message: Message, kind: Kind, reply: Reply) -> Outgoing {
         after: message.timeout.unwrap_or_default(),
         from: message.from,
         retries: message.retries,
+        chain: message.chain,
         fate: Fate::NotSent,
         reply,
     }
@@ -274,6 +279,33 @@ impl Incoming {
             self.ended = true;
         }
         Poll::Ready(reply)
+    }
+
+    /// Time is up before the first reply: the error that tells what became of the message, or that alone.
+    pub(in crate::actor) async fn last_word(mut self) -> Result<AskError, Fate> {
+        match self.lane.expire(self.id) {
+            Expired::Fate(fate) => {
+                self.ended = true;
+                Err(fate)
+            }
+            Expired::Asked => {
+                let error = async {
+                    // Replies that come now are too late.
+                    while let Some(reply) = self.replies.recv().await {
+                        match reply {
+                            Ok(Some(_)) => {}
+                            Ok(None) => return None,
+                            Err(e) => return Some(e),
+                        }
+                    }
+                    None
+                };
+                let error = tokio::time::timeout(LAST_WORD, error).await;
+                error.ok().flatten().ok_or(Fate::MaybeExecuted)
+            }
+            // On its way into the lane, where it is seen that its asker has gone; or all of it came just now.
+            Expired::Unknown => Err(Fate::MaybeExecuted),
+        }
     }
 }
 

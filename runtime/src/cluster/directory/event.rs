@@ -158,6 +158,8 @@ pub struct StartOrder {
     pub incarnation: u32,
     /// The registered name of its type.
     pub actor_type: String,
+    /// The build that it is of, where that is not the node's: then it lives in a process of that program.
+    pub program: Option<String>,
     /// Its encoded first state.
     pub args: Vec<u8>,
     /// The cores it holds.
@@ -179,6 +181,7 @@ impl StartOrder {
             name: spawn.name.clone(),
             incarnation: record.incarnation,
             actor_type: spawn.demand.actor_type.clone(),
+            program: spawn.demand.program.clone(),
             args: spawn.args.clone(),
             held: place.held.clone(),
             gpus: place.gpus.clone(),

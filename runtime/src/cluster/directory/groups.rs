@@ -195,7 +195,11 @@ impl Directory {
                     GroupState::Pending { since, why: before } => (*since, *before != why),
                     _ => (step.now, true),
                 };
-                let deadline = since.saturating_add(self.patience(&why, request.place_within));
+                let deadline = since.saturating_add(self.patience(
+                    &why,
+                    request.place_within,
+                    entry.was_whole,
+                ));
                 if deadline <= step.now {
                     let cause = DeathCause::Unplaceable(why.to_string());
                     self.end_group(group, cause, step);

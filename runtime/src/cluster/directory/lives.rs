@@ -14,7 +14,7 @@ impl Entry {
         let mut class = DefaultHasher::new();
         record.spawn.demand.hash(&mut class);
         Entry {
-            record,
+            record: Box::new(record),
             supervisor,
             timer: None,
             order: 0,
@@ -244,7 +244,8 @@ impl Directory {
             on_node.remove(&actor);
         }
         step.placement.release(actor);
-        self.retry = self.retry.max(Retry::Freed);
+        self.freed.extend(node);
+        self.retry = self.retry.max(Retry::FreedOn);
         match fate {
             Fate::Restart { at, attempt } => {
                 // What it owned was its life's, not its own: the next one begins anew.

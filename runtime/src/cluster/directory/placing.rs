@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use super::record::ActorState;
 use super::{ActorAction, Class, Directory, Refused, Retry, StartOrder, Step, Subject};
-use crate::cluster::ids::ActorId;
+use crate::cluster::ids::{ActorId, NodeId};
 use crate::cluster::placement::{Reservation, Unplaceable};
 use crate::cluster::supervision::DeathCause;
 
@@ -92,7 +92,8 @@ impl Directory {
             ActorState::Pending { since, why: before } => (*since, *before != why),
             _ => (step.now, true),
         };
-        let patience = self.patience(&why, entry.record.spawn.place_within);
+        let lived = entry.record.incarnation > 0;
+        let patience = self.patience(&why, entry.record.spawn.place_within, lived);
         let deadline = since.saturating_add(patience);
         if deadline <= step.now {
             self.bury_lifeless(actor, DeathCause::Unplaceable(why.to_string()), step);
@@ -108,11 +109,18 @@ impl Directory {
         }
     }
 
-    /// Tries the first that waits of every class, in their order, and the next of its class when it has a place.
-    pub(super) fn place_who_can(&mut self, step: &mut Step<'_>) {
-        let firsts = self.classes.iter();
-        let firsts = firsts.filter_map(|(class, orders)| Some((*orders.first()?, *class)));
-        let mut turns: BTreeMap<u64, Class> = firsts.collect();
+    /// Tries the first that waits of every class, in their order, and the next of its class when it has a place. Where
+    /// something was given back on the nodes `on` alone, only whom that can help.
+    pub(super) fn place_who_can(&mut self, on: Option<&[NodeId]>, step: &mut Step<'_>) {
+        let mut turns: BTreeMap<u64, Class> = BTreeMap::new();
+        for (class, orders) in &self.classes {
+            let first = orders.first().copied();
+            turns.extend(
+                first
+                    .filter(|o| self.helps(on, *o, step))
+                    .map(|o| (o, *class)),
+            );
+        }
         while let Some((order, class)) = turns.pop_first() {
             let goes_on = match self.pending.get(&order).copied() {
                 Some(Subject::Actor(actor)) => self.place_if_it_can(actor, step),
@@ -123,10 +131,23 @@ impl Directory {
                 None => true,
             };
             if goes_on && let Some(orders) = self.classes.get(&class) {
-                let next = orders.range(order + 1..).next();
-                turns.extend(next.map(|&next| (next, class)));
+                let next = orders.range(order + 1..).next().copied();
+                let next = next.filter(|order| self.helps(on, *order, step));
+                turns.extend(next.map(|next| (next, class)));
             }
         }
+    }
+
+    /// Whether what was given back on these nodes may help who waits in this place of the queue.
+    fn helps(&self, on: Option<&[NodeId]>, order: u64, step: &Step<'_>) -> bool {
+        let (Some(nodes), Some(Subject::Actor(actor))) = (on, self.pending.get(&order)) else {
+            return true;
+        };
+        let demand = self
+            .actors
+            .get(actor)
+            .map(|entry| &entry.record.spawn.demand);
+        demand.is_none_or(|demand| step.placement.helps(nodes, *actor, demand))
     }
 
     /// Puts into the queue for places, or takes out of it.
@@ -145,9 +166,15 @@ impl Directory {
         }
     }
 
-    /// How long what is refused may wait.
-    pub(super) fn patience(&self, why: &Unplaceable, place_within: Option<Duration>) -> Duration {
-        match (why.infeasible, self.nodes_missing) {
+    /// How long what is refused may wait. For what had a place before (`lived`), a node that could hold it is missing
+    /// even where none is expected: the one that it was on may come back.
+    pub(super) fn patience(
+        &self,
+        why: &Unplaceable,
+        place_within: Option<Duration>,
+        lived: bool,
+    ) -> Duration {
+        match (why.infeasible, self.nodes_missing || lived) {
             (true, true) if !why.whatever_nodes_come() => self.limits.await_nodes,
             (true, _) => Duration::ZERO,
             (false, _) => place_within.unwrap_or(self.limits.place_within),

@@ -67,7 +67,7 @@ impl Directory {
         directory.changed = shifted;
         for record in snapshot.dead.into_values() {
             directory.dead_order.push_back(record.spawn.actor);
-            directory.dead.insert(record.spawn.actor, record);
+            directory.dead.insert(record.spawn.actor, Box::new(record));
         }
         directory
     }
@@ -171,12 +171,12 @@ impl Directory {
         let first = self.next_dead - self.dead_order.len() as u64;
         let at = number.checked_sub(first)?;
         let actor = self.dead_order.get(usize::try_from(at).ok()?)?;
-        self.dead.get(actor).cloned()
+        self.dead.get(actor).map(|record| (**record).clone())
     }
 }
 
 fn row(entry: &Entry, placement: &Placement) -> ActorRow {
-    let mut record = entry.record.clone();
+    let mut record = (*entry.record).clone();
     record.spawn.args = Vec::new();
     ActorRow {
         place: placement.reservation(record.spawn.actor).cloned(),

@@ -30,7 +30,8 @@ const PANICKED: i32 = 101;
 /// Where another guard holds the cluster, or the head cannot be started at all.
 pub(crate) async fn run(path: &Path, say: impl Fn(&str)) -> Result<ExitCode> {
     let config = ClusterConfig::load(path)?;
-    let _claim = StateDir::of(&config).claim_guard()?;
+    // Not let go before this process is gone: who waits for the lock waits for that.
+    let _claim = std::mem::ManuallyDrop::new(StateDir::of(&config).claim_guard()?);
     let signals = |kind| signal(kind).map_err(Error::Thread);
     let mut terminate = signals(SignalKind::terminate())?;
     let mut deaths = 0;

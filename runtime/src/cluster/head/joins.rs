@@ -2,37 +2,47 @@
 
 use super::peers::{Peer, PeerId};
 use super::{Head, HeadAction, HeadEvent};
-use crate::build_id::build_id;
+use crate::build_id::{RUNTIME_ID, build_id};
 use crate::cluster::{DriverEvent, MemberAction, Return};
 use crate::control::{FromHead, PeerRole};
 use crate::ids::NodeId;
 use crate::observe::timeline;
 use crate::process::Knock;
-use crate::wire::{PROTOCOL, decode};
+use crate::wire::{Hello, PROTOCOL, decode};
+
+/// What a process wants to be, or why it cannot be that here.
+fn role_of(hello: &Hello) -> Result<PeerRole, String> {
+    if hello.protocol != PROTOCOL {
+        return Err(format!(
+            "this program speaks protocol {}, the cluster {PROTOCOL}: run one version of corehold everywhere",
+            hello.protocol
+        ));
+    }
+    let garbled = |e| format!("its greeting is not understood: {e}");
+    let (runtime, role) = hello.introduction().map_err(garbled)?;
+    let theirs = &hello.build_id;
+    if runtime != RUNTIME_ID {
+        return Err(format!(
+            "this program (build {theirs}) has other sources of corehold in it ({runtime}) than the cluster \
+             ({RUNTIME_ID}): build it with the cluster's, or end the cluster (`corehold down`) and start it with the \
+             `corehold` of this program's sources"
+        ));
+    }
+    let role = decode::<PeerRole>(&role).map_err(garbled)?;
+    let ours = build_id();
+    if matches!(role, PeerRole::Node(_)) && *theirs != ours {
+        return Err(format!(
+            "this node is build {theirs}, the cluster runs build {ours}: end the cluster (`corehold down`) and start \
+             it with this program, or start the node with the cluster's own build"
+        ));
+    }
+    Ok(role)
+}
 
 impl Head<'_> {
     /// A process wants to be a member.
     pub(super) fn knock(&mut self, knock: Knock) {
-        let ours = build_id();
-        let refusal = if knock.hello.protocol != PROTOCOL {
-            Some(format!(
-                "this program speaks protocol {}, the cluster {PROTOCOL}: run one version of corehold everywhere",
-                knock.hello.protocol
-            ))
-        } else if knock.hello.build_id != ours {
-            Some(format!(
-                "this program is build {}, the cluster runs build {ours}: end the cluster (`corehold down`) and \
-                 start it with this program, or use the cluster's own build",
-                knock.hello.build_id
-            ))
-        } else {
-            None
-        };
-        let role = match decode::<PeerRole>(&knock.hello.role) {
-            Ok(role) if refusal.is_none() => Ok(role),
-            Err(e) if refusal.is_none() => Err(format!("its greeting is not understood: {e}")),
-            _ => Err(refusal.unwrap_or_default()),
-        };
+        let role = role_of(&knock.hello);
         let peer = self.next_peer;
         self.next_peer += 1;
         let role = match role {
@@ -49,7 +59,7 @@ impl Head<'_> {
         self.peers.insert(peer, started);
         match role {
             PeerRole::Node(back) => self.node_joins(peer, back),
-            PeerRole::Driver { id, name } => {
+            PeerRole::Driver { id, name, .. } => {
                 timeline::mark(None, format!("driver {name} joined"));
                 self.process.below.begins(from);
                 self.handle(HeadEvent::Driver(DriverEvent::Joined(id)));
@@ -100,5 +110,6 @@ impl Head<'_> {
             self.tell(peer, FromHead::Heard { actor, incarnation });
         }
         self.act(actions);
+        self.answer_where(node);
     }
 }

@@ -12,6 +12,7 @@ mod losses;
 mod observers;
 mod peers;
 mod requests;
+mod ways;
 mod writer;
 
 use std::collections::{BTreeMap, BTreeSet, HashMap, VecDeque};
@@ -360,8 +361,8 @@ impl Head<'_> {
                     self.handle(HeadEvent::Node(MemberEvent::Disconnected { node, why }));
                 }
             }
-            PeerRole::Driver { id, name } => {
-                self.process.below.ends(peer.from, None);
+            PeerRole::Driver { id, name, .. } => {
+                self.process.below.ends(peer.address, None);
                 let id = *id;
                 let again = |peer: &Peer| matches!(peer.role, PeerRole::Driver { id: other, .. } if other == id);
                 // Else it has connected again before the end of this connection was noticed.
@@ -421,7 +422,8 @@ impl Head<'_> {
                 }
                 HeadAction::Node(_) => {}
                 HeadAction::Actor(ActorAction::Start(order)) => {
-                    self.tell_node(order.node, FromHead::Start(Box::new(order)));
+                    let ways = self.ways(&order);
+                    self.tell_node(order.node, FromHead::Start(Box::new(order), ways));
                 }
                 HeadAction::Actor(ActorAction::Stop {
                     node,

@@ -74,7 +74,7 @@ impl Head<'_> {
                 kind: "driver".to_owned(),
                 name: name.clone(),
                 node: None,
-                address: peer.from,
+                address: peer.address,
             }),
             _ => None,
         });

@@ -21,8 +21,10 @@ const TAKES_WITHIN: Duration = Duration::from_secs(2);
 pub(super) struct Peer {
     pub role: PeerRole,
     pub node: Option<NodeId>,
-    /// Where it listens, too.
-    pub from: SocketAddr,
+    /// Its build.
+    pub build: String,
+    /// Where it is reached.
+    pub address: SocketAddr,
     id: PeerId,
     orders: mpsc::Sender<FromHead>,
     inbox: mpsc::Sender<Inbox>,
@@ -42,7 +44,7 @@ impl Peer {
             mut writer,
             mut reader,
             from,
-            ..
+            hello,
         } = knock;
         let (orders, mut outbox) = mpsc::channel::<FromHead>(WAITING);
         let told = inbox.clone();
@@ -89,7 +91,9 @@ impl Peer {
         Self {
             role,
             node: None,
-            from,
+            build: hello.build_id,
+            // A process calls from the port that it listens on.
+            address: from,
             id,
             orders,
             inbox: told,

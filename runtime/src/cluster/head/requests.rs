@@ -1,12 +1,13 @@
 //! What processes ask the head.
 
-use std::collections::BTreeSet;
+use std::collections::BTreeMap;
 
 use super::peers::PeerId;
 use super::{Head, HeadEvent};
-use crate::cluster::{ActorEvent, ActorState, DriverEvent, GroupState, Owner};
+use crate::build_id::build_id;
+use crate::cluster::{ActorEvent, ActorRecord, ActorState, DriverEvent, GroupState, Owner};
 use crate::control::{FromHead, PeerRole, Request, Response};
-use crate::ids::{ActorId, GroupId};
+use crate::ids::{ActorId, GroupId, NodeId};
 use crate::observe::Why;
 
 // What the head keeps of one actor's state, in bytes.
@@ -23,7 +24,22 @@ pub(super) struct Waiter {
 pub(super) struct Ending {
     pub peer: PeerId,
     number: u64,
-    left: BTreeSet<ActorId>,
+    left: BTreeMap<ActorId, Force>,
+    /// Those that cannot be ended.
+    resist: Vec<ActorId>,
+}
+
+/// Whether a node was told to end an actor by force since somebody waits for its end.
+#[derive(Clone, Copy, Default)]
+struct Force(bool);
+
+impl Force {
+    /// The actor's state has changed. True where it goes on though force was used, for as long as a stop may take: its
+    /// handler does not return, and lives in no process of its own.
+    fn in_vain(&mut self, state: &ActorState) -> bool {
+        let forced = matches!(state, ActorState::Stopping { forced: true, .. });
+        std::mem::replace(&mut self.0, forced) && forced
+    }
 }
 
 /// What a peer waits to hear of an actor.
@@ -33,8 +49,8 @@ enum Wish {
     Life { after: u32 },
     /// What comes after this life.
     AfterLife { incarnation: u32 },
-    /// That it is dead, or as good as that: its node was told to use force.
-    End,
+    /// That it is dead, or that this is not to be had.
+    End(Force),
     /// How it died.
     Death,
 }
@@ -42,7 +58,8 @@ enum Wish {
 impl Head<'_> {
     pub(super) fn request(&mut self, peer: PeerId, number: u64, request: Request) {
         let response = match request {
-            Request::Spawn(spawn) => {
+            Request::Spawn(mut spawn) => {
+                spawn.demand.program = self.program_of(peer);
                 if let Some(why) = self.owner_gone(spawn.owner) {
                     let response = Err(why);
                     self.tell(peer, FromHead::Response { number, response });
@@ -74,12 +91,12 @@ impl Head<'_> {
                 incarnation,
                 args,
             } => self.save(actor, incarnation, args),
-            Request::Find { name, type_name } => self.find(&name, &type_name),
+            Request::Find { name, type_name } => self.find(peer, &name, &type_name),
             Request::Stop { actor } => {
                 let by = self.who(peer);
                 self.handle(HeadEvent::Actor(ActorEvent::Stop { actor, by }));
                 if self.state.directory().get(actor).is_some() {
-                    self.wait(peer, number, actor, Wish::End);
+                    self.wait(peer, number, actor, Wish::End(Force::default()));
                     return;
                 }
                 Ok(Response::Done)
@@ -88,7 +105,7 @@ impl Head<'_> {
                 if let Some(peer) = self.peers.get(&peer)
                     && let PeerRole::Driver { id, .. } = peer.role
                 {
-                    self.process.below.ends(peer.from, Some(*report));
+                    self.process.below.ends(peer.address, Some(*report));
                     self.handle(HeadEvent::Driver(DriverEvent::Left(id)));
                 }
                 Ok(Response::Done)
@@ -105,11 +122,12 @@ impl Head<'_> {
                 let inside = self.state.directory().inside(group);
                 let by = self.who(peer);
                 self.handle(HeadEvent::Actor(ActorEvent::EndGroup { group, by }));
-                let left = inside.into_iter().filter(|actor| !self.has_ended(*actor));
+                let left = inside.into_iter().filter(|actor| !self.is_dead(*actor));
                 let ending = Ending {
                     peer,
                     number,
-                    left: left.collect(),
+                    left: left.map(|actor| (actor, Force::default())).collect(),
+                    resist: Vec::new(),
                 };
                 if !ending.left.is_empty() {
                     self.groups_ending.push(ending);
@@ -165,7 +183,7 @@ impl Head<'_> {
         };
         let actions = self.state.handle(HeadEvent::Actor(event), self.now());
         let taken = !actions.is_empty();
-        self.act(actions);
+        self.write_and_act(actions);
         let over = format!("life {incarnation} of actor {actor} is over: nothing is saved for it");
         taken.then_some(Response::Done).ok_or(over)
     }
@@ -193,30 +211,39 @@ impl Head<'_> {
         }
     }
 
-    /// Whether who waits for this actor's end has nothing to wait for.
-    fn has_ended(&self, actor: ActorId) -> bool {
+    fn is_dead(&self, actor: ActorId) -> bool {
         let record = self.state.directory().get(actor);
-        record.is_none_or(|record| is_end(&record.state))
+        record.is_none_or(|record| matches!(record.state, ActorState::Dead { .. }))
     }
 
-    /// An actor has ended: answers who waits for its group's end, if it was the last.
-    fn answer_ending(&mut self, actor: ActorId) {
+    /// An actor is stopping or has ended: answers who waits for its group's end, if it was the last.
+    fn answer_ending(&mut self, actor: ActorId, state: Option<&ActorState>) {
         for ending in &mut self.groups_ending {
-            ending.left.remove(&actor);
+            let Some(force) = ending.left.get_mut(&actor) else {
+                continue;
+            };
+            match state {
+                Some(ActorState::Dead { .. }) | None => {
+                    ending.left.remove(&actor);
+                }
+                Some(state) if force.in_vain(state) => {
+                    ending.left.remove(&actor);
+                    ending.resist.push(actor);
+                }
+                Some(_) => {}
+            }
         }
         for over in self
             .groups_ending
             .extract_if(.., |e| e.left.is_empty())
             .collect::<Vec<_>>()
         {
-            let response = Ok(Response::Done);
-            self.tell(
-                over.peer,
-                FromHead::Response {
-                    number: over.number,
-                    response,
-                },
-            );
+            let response = match over.resist.first() {
+                None => Ok(Response::Done),
+                Some(first) => Err(goes_on(*first)),
+            };
+            let number = over.number;
+            self.tell(over.peer, FromHead::Response { number, response });
         }
     }
 
@@ -224,6 +251,13 @@ impl Head<'_> {
     fn wait(&mut self, peer: PeerId, number: u64, actor: ActorId, wish: Wish) {
         let response = match self.state.directory().get(actor) {
             None => Some(Err(format!("this cluster knows no actor {actor}"))),
+            // Types of one name are not the same type in two programs.
+            Some(record)
+                if matches!(wish, Wish::Life { .. })
+                    && record.spawn.demand.program != self.program_of(peer) =>
+            {
+                Some(Ok(other_program(record)))
+            }
             Some(record) => self
                 .fulfil(wish, actor, record.incarnation, &record.state)
                 .map(Ok),
@@ -239,18 +273,23 @@ impl Head<'_> {
 
     /// An actor's state has changed: answers whom that answers.
     pub(super) fn answer_waiting(&mut self, actor: ActorId, incarnation: u32, state: &ActorState) {
-        if is_end(state) {
-            self.answer_ending(actor);
-        }
+        self.answer_ending(actor, Some(state));
         let Some(waiting) = self.waiting.remove(&actor) else {
             return;
         };
         let mut left = Vec::new();
-        for waiter in waiting {
-            match self.fulfil(waiter.wish, actor, incarnation, state) {
+        for mut waiter in waiting {
+            let in_vain = match &mut waiter.wish {
+                Wish::End(force) => force.in_vain(state),
+                _ => false,
+            };
+            let response = match in_vain {
+                true => Some(Err(goes_on(actor))),
+                false => self.fulfil(waiter.wish, actor, incarnation, state).map(Ok),
+            };
+            match response {
                 Some(response) => {
                     let number = waiter.number;
-                    let response = Ok(response);
                     self.tell(waiter.peer, FromHead::Response { number, response });
                 }
                 None => left.push(waiter),
@@ -261,9 +300,38 @@ impl Head<'_> {
         }
     }
 
+    /// A node is here (again): answers who waits to hear where its actors are. After the head's restart that is known
+    /// only now, though nothing has changed for the actors.
+    pub(super) fn answer_where(&mut self, node: NodeId) {
+        let here = self.state.directory().on_node(node);
+        let asked = here.filter(|record| self.waiting.contains_key(&record.spawn.actor));
+        let asked: Vec<_> = asked
+            .map(|record| (record.spawn.actor, record.incarnation, record.state.clone()))
+            .collect();
+        for (actor, incarnation, state) in asked {
+            let mut left = Vec::new();
+            for waiter in self.waiting.remove(&actor).unwrap_or_default() {
+                let response = match waiter.wish {
+                    Wish::Life { .. } => self.fulfil(waiter.wish, actor, incarnation, &state),
+                    _ => None,
+                };
+                match response {
+                    Some(response) => {
+                        let (number, response) = (waiter.number, Ok(response));
+                        self.tell(waiter.peer, FromHead::Response { number, response });
+                    }
+                    None => left.push(waiter),
+                }
+            }
+            if !left.is_empty() {
+                self.waiting.insert(actor, left);
+            }
+        }
+    }
+
     /// There will be no such actor.
     pub(super) fn refuse_waiting(&mut self, actor: ActorId, why: &str) {
-        self.answer_ending(actor);
+        self.answer_ending(actor, None);
         for waiter in self.waiting.remove(&actor).unwrap_or_default() {
             let word = FromHead::Response {
                 number: waiter.number,
@@ -283,13 +351,13 @@ impl Head<'_> {
         let record = self.state.directory().get(actor);
         let death = || record.and_then(|record| record.death.clone());
         match (wish, state) {
-            (Wish::End, state) => is_end(state).then_some(Response::Done),
+            (Wish::End(_), ActorState::Dead { .. }) => Some(Response::Done),
             (_, ActorState::Dead { .. }) => death().map(Response::Dead),
             (Wish::Life { after }, ActorState::Alive { node, .. }) if incarnation > after => {
                 let worker = record.filter(|r| r.incarnation == incarnation);
                 self.at(*node, incarnation, worker.and_then(|r| r.worker))
             }
-            (Wish::Life { .. } | Wish::Death, _) => None,
+            (Wish::Life { .. } | Wish::Death | Wish::End(_), _) => None,
             (Wish::AfterLife { incarnation: over }, state) => {
                 let goes_on = incarnation == over && state.node().is_some();
                 (!goes_on).then(|| {
@@ -301,12 +369,15 @@ impl Head<'_> {
         }
     }
 
-    fn find(&self, name: &str, type_name: &str) -> Result<Response, String> {
+    fn find(&self, peer: PeerId, name: &str, type_name: &str) -> Result<Response, String> {
         let record = self
             .state
             .directory()
             .lookup(name)
             .map_err(|e| e.to_string())?;
+        if record.spawn.demand.program != self.program_of(peer) {
+            return Ok(other_program(record));
+        }
         let is = &record.spawn.demand.actor_type;
         if is != type_name {
             return Err(format!(
@@ -317,10 +388,17 @@ impl Head<'_> {
     }
 }
 
-/// Whether an actor is dead, or as good as that: its node was told to use force.
-fn is_end(state: &ActorState) -> bool {
-    matches!(
-        state,
-        ActorState::Dead { .. } | ActorState::Stopping { forced: true, .. }
+fn other_program(record: &ActorRecord) -> Response {
+    let program = record.spawn.demand.program.clone();
+    Response::OtherProgram {
+        build: program.unwrap_or_else(build_id),
+    }
+}
+
+/// What who wants an actor's end hears where that is not to be had.
+fn goes_on(actor: ActorId) -> String {
+    format!(
+        "actor {actor} was told to stop, by force at last, and is still at work: its handler does not return. It ends \
+         when its thread pauses next; an actor spawned with `.process()` is killed instead"
     )
 }

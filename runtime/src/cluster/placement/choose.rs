@@ -136,6 +136,17 @@ impl Placement {
         by_id.into_iter().chain(by_name).flatten().copied()
     }
 
+    /// Whether what was given back on `nodes` may help an actor that had no place: only one that fits there now, unless
+    /// more than room stood in its way.
+    pub fn helps(&self, nodes: &[NodeId], actor: ActorId, demand: &Demand) -> bool {
+        let fits = |node| {
+            self.nodes
+                .get(node)
+                .is_some_and(|place| place.room.fit(demand).is_some() && place.suits(demand))
+        };
+        demand.bundle.is_some() || !self.treats_alike(actor, demand) || nodes.iter().any(fits)
+    }
+
     /// Whether it makes no difference which actor asks for this: neither are there others that matter to it, nor
     /// does it matter to others.
     pub fn treats_alike(&self, actor: ActorId, demand: &Demand) -> bool {
@@ -162,7 +173,9 @@ impl Place {
     /// Whether it is a node for such an actor: by its build and its labels.
     pub(super) fn suits(&self, demand: &Demand) -> bool {
         let has = &self.capacity;
-        (demand.actor_type.is_empty() || has.actor_types.contains(&demand.actor_type))
+        demand
+            .native_type()
+            .is_none_or(|t| has.actor_types.contains(t))
             && demand.labels.iter().all(|rule| rule.admits(&has.labels))
     }
 }

@@ -35,9 +35,11 @@ impl Placement {
             return Some(Reason::Draining);
         }
         let has = &place.capacity;
-        if !demand.actor_type.is_empty() && !has.actor_types.contains(&demand.actor_type) {
+        if let Some(actor_type) = demand.native_type()
+            && !has.actor_types.contains(actor_type)
+        {
             return Some(Reason::UnknownType {
-                actor_type: demand.actor_type.clone(),
+                actor_type: actor_type.to_owned(),
             });
         }
         if let Some(rule) = demand.labels.iter().find(|rule| !rule.admits(&has.labels)) {

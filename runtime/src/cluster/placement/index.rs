@@ -15,7 +15,7 @@ use super::Place;
 use crate::cluster::demand::{Capacity, Demand};
 use crate::cluster::ids::NodeId;
 use crate::cluster::label::LabelTest;
-use crate::ids::name_hash;
+use crate::ids::{hash_on, name_hash};
 
 /// Better is less: unmet preferences; load with the actor (the share in use of its scarcest resource, in
 /// millionths); actors, where this one asks for no amount of anything; id.
@@ -32,7 +32,7 @@ const FIRST_CUSTOM: usize = 5;
 const RESOURCES: usize = 9;
 
 /// One resource below one place of the tree.
-#[derive(Clone, Copy, Debug, Default)]
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
 struct Level {
     /// The least share in use, in millionths.
     share: f64,
@@ -42,7 +42,7 @@ struct Level {
     free: u64,
 }
 
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Copy, Debug, PartialEq)]
 struct Summary {
     levels: [Level; RESOURCES],
     /// Fewest actors, and the lowest id.
@@ -177,8 +177,8 @@ impl Index {
             amounts[FIRST_CUSTOM + i] = demand.custom.get(name).map_or(0, |amount| amount.0);
         }
         let mut marks = 0;
-        if !demand.actor_type.is_empty() {
-            marks |= mark(&["type", &demand.actor_type]);
+        if let Some(actor_type) = demand.native_type() {
+            marks |= mark(&["type", actor_type]);
         }
         let mut one_of = Vec::new();
         for rule in &demand.labels {
@@ -259,7 +259,12 @@ impl Tree {
         self.at[at] = summary;
         while at > 1 {
             at /= 2;
-            self.at[at] = joined(&self.at[2 * at], &self.at[2 * at + 1]);
+            let joined = joined(&self.at[2 * at], &self.at[2 * at + 1]);
+            // What is above does not change either.
+            if joined == self.at[at] {
+                return;
+            }
+            self.at[at] = joined;
         }
     }
 
@@ -353,5 +358,8 @@ pub(super) fn marks(capacity: &Capacity) -> u128 {
 }
 
 fn mark(parts: &[&str]) -> u128 {
-    1 << (name_hash(&parts.join("\0")) % 128)
+    let hash = parts.iter().fold(name_hash(""), |hash, part| {
+        hash_on(hash_on(hash, part), "\0")
+    });
+    1 << (hash % 128)
 }

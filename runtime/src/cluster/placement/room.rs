@@ -110,6 +110,9 @@ impl Room {
         if demand.cpus.0 > free || demand.memory > self.memory - self.used.memory {
             return None;
         }
+        if demand.held_cores as usize > self.held.len() - self.used.held.len() {
+            return None;
+        }
         if !demand.custom.is_empty() && self.short(demand, true).is_some() {
             return None;
         }

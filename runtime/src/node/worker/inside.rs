@@ -70,7 +70,7 @@ pub(crate) async fn run(config: ClusterConfig, vitals: RawFd) -> Result<()> {
             .map_err(Error::Refused)?;
         Ok::<_, Error>((process, exits, orders))
     };
-    let (process, mut exits, _orders) = match started.await {
+    let (process, mut exits, from_head) = match started.await {
         Ok(started) => started,
         Err(e) => {
             let failed = FromWorker::Failed(e.to_string());
@@ -103,6 +103,8 @@ pub(crate) async fn run(config: ClusterConfig, vitals: RawFd) -> Result<()> {
     }
     // Until the node has taken note: who is told of the end by us may then ask the head about it.
     let _ = tokio::time::timeout(LINGER, orders.recv()).await;
+    // Nobody looks for the head any more.
+    drop(from_head);
     process.endpoint.close("the actor has ended").await;
     Ok(())
 }

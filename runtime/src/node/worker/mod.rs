@@ -28,6 +28,7 @@ use crate::cluster::{DeathCause, StartOrder};
 use crate::ids::ActorId;
 use crate::isolate::Slot;
 use crate::observe::{ActorLog, Report};
+use crate::program::Executable;
 
 pub(crate) use inside::run as run_inside;
 
@@ -95,12 +96,14 @@ impl Workers {
     pub(super) fn start(
         &mut self,
         order: StartOrder,
+        program: Option<Executable>,
         slot: Option<Arc<Slot>>,
         log: Arc<ActorLog>,
     ) -> Result<(), String> {
         let (actor, incarnation) = (order.actor, order.incarnation);
         let spawned = process::spawn(
             &self.common.config,
+            program.as_ref().map(Executable::path),
             &order,
             slot.as_deref(),
             self.common.has_gpus,
@@ -125,6 +128,7 @@ impl Workers {
             incarnation,
             events: self.events.clone(),
             words,
+            _program: program,
         };
         actix_rt::spawn(watched.watch(spawned, begin, outbox, slot, log));
         Ok(())
@@ -176,6 +180,8 @@ struct Watched {
     incarnation: u32,
     events: mpsc::Sender<WorkerEvent>,
     words: mpsc::Sender<ToWorker>,
+    /// In use as long as this lives.
+    _program: Option<Executable>,
 }
 
 impl Watched {

@@ -26,9 +26,10 @@ pub(super) struct Spawned {
     pub vitals: Vitals,
 }
 
-/// Starts the process. It is on the cores of its slot, if it has one, and in cgroups of its own where there are any.
+/// Starts the process: the node's own program, or `program`. It is on the cores of its slot, if it has one, and in cgroups of its own where there are any.
 pub(super) fn spawn(
     config: &Path,
+    program: Option<&Path>,
     order: &StartOrder,
     slot: Option<&Slot>,
     node_has_gpus: bool,
@@ -48,7 +49,10 @@ pub(super) fn spawn(
     }
     let (vitals, page) = Vitals::shared()?;
     let (link, theirs) = super::pair()?;
-    let mut command = Command::new(std::env::current_exe()?);
+    let mut command = match program {
+        Some(program) => Command::new(program),
+        None => Command::new(std::env::current_exe()?),
+    };
     command
         .arg("--corehold-role=worker")
         .arg(format!("--corehold-cluster={}", config.display()))

@@ -2,10 +2,12 @@
 //! in a file of its own that outlives it.
 //!
 //! What an actor in its node's process logs by `tracing` goes to both. Of an actor in a worker process everything that
-//! the process writes is its own, what native code prints included.
+//! the process writes is its own, what native code prints included. A driver that wants it hears all of that, too.
 
 mod file;
+mod outbox;
 mod store;
+mod tail;
 
 use std::cell::RefCell;
 use std::io::Write;
@@ -16,7 +18,9 @@ use tracing_subscriber::fmt::MakeWriter;
 
 pub(crate) use file::actor_lines;
 pub use file::{ActorLines, LogLine};
+pub(crate) use outbox::Who;
 pub(crate) use store::{ActorLog, LogStore};
+pub(crate) use tail::{Tails, Terminal};
 
 thread_local! {
     static THREAD: RefCell<Option<Arc<ActorLog>>> = const { RefCell::new(None) };

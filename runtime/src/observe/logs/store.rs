@@ -8,6 +8,8 @@ use std::sync::{Arc, Mutex};
 use std::time::SystemTime;
 
 use super::file::{LogLine, path_of};
+use super::outbox::Who;
+use super::tail::Tail;
 use crate::cluster::death::{LAST_LINES, LONGEST_LINE};
 use crate::ids::ActorId;
 
@@ -22,6 +24,8 @@ const LOOK_EVERY: usize = 64;
 pub(crate) struct ActorLog {
     path: PathBuf,
     incarnation: u32,
+    /// The driver that hears it.
+    tail: Option<(Arc<Who>, Arc<Tail>)>,
     state: Mutex<State>,
 }
 
@@ -44,6 +48,9 @@ impl ActorLog {
                 text: line.to_owned(),
             };
             state.append(&self.path, &line.encode());
+            if let Some((who, tail)) = &self.tail {
+                tail.put(who, &line.text);
+            }
             if is_backtrace(&line.text) {
                 continue;
             }
@@ -104,11 +111,18 @@ impl LogStore {
         Ok(store)
     }
 
-    /// The log of a life, begun if need be.
-    pub(crate) fn begin(&self, actor: ActorId, incarnation: u32) -> Arc<ActorLog> {
+    /// The log of a life, begun if need be; `tail` hears it, too.
+    pub(crate) fn begin(
+        &self,
+        who: Who,
+        incarnation: u32,
+        tail: Option<Arc<Tail>>,
+    ) -> Arc<ActorLog> {
+        let actor = who.actor;
         let log = Arc::new(ActorLog {
             path: path_of(&self.folder, actor),
             incarnation,
+            tail: tail.map(|tail| (Arc::new(who), tail)),
             state: Mutex::default(),
         });
         let mut begun = self.begun.lock().unwrap_or_else(|e| e.into_inner());

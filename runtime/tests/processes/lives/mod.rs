@@ -35,6 +35,10 @@ pub const ALL: &[(&str, fn())] = &[
         supervision::monitors,
     ),
     ("a_saved_state_survives_kill_9", supervision::saved),
+    (
+        "a_saved_state_survives_the_head",
+        supervision::saved_before_the_head_died,
+    ),
     ("a_wrong_name_lists_those_like_it", supervision::near_names),
     (
         "async_handlers_do_not_interleave_unasked",
@@ -46,6 +50,7 @@ pub const ALL: &[(&str, fn())] = &[
         "a_stop_lets_the_message_in_hand_finish",
         turns::stop_finishes,
     ),
+    ("a_stop_in_vain_is_told", turns::stop_in_vain),
     (
         "a_thread_that_is_busy_stalls_nobody_else",
         turns::busy_thread,

@@ -93,6 +93,23 @@ pub fn saved() {
     });
 }
 
+pub fn saved_before_the_head_died() {
+    let up = TestCluster::up(ONE);
+    let head = up.pid_of("head");
+    up.drive(async |cluster| {
+        let actor = mortal(&cluster).restart(Restart::on_failure(5));
+        let actor = actor.spawn().await?;
+        let (pid, _) = actor.ask(Count).await?;
+        actor.ask(Save).await?.unwrap();
+        // What was answered is written down.
+        kill(head);
+        kill(pid as i32);
+        let (_, count) = actor.ask(Count).retry(5).await?;
+        assert_eq!(count, 2);
+        Ok(())
+    });
+}
+
 pub fn near_names() {
     TestCluster::up(ONE).drive(async |cluster| {
         for name in ["counter-1", "counter-2", "counter-3", "counter-4", "zebra"] {

@@ -239,12 +239,19 @@ pub struct Block;
 #[rtype(result = "()")]
 pub struct Release;
 
+/// How many are blocked in this process.
+#[derive(Message, Serialize, Deserialize)]
+#[rtype(result = "u32")]
+pub struct Blocked;
+
 static GATE: (Mutex<bool>, Condvar) = (Mutex::new(false), Condvar::new());
+static BLOCKED: AtomicUsize = AtomicUsize::new(0);
 
 #[corehold::handler]
 impl Handler<Block> for Serial {
     type Result = ();
     fn handle(&mut self, _: Block, _: &mut Self::Context) {
+        BLOCKED.fetch_add(1, Ordering::SeqCst);
         let mut open = GATE.0.lock().unwrap();
         while !*open {
             // Wakes up often, as a computation would take its core.
@@ -254,6 +261,14 @@ impl Handler<Block> for Serial {
                 .unwrap()
                 .0;
         }
+    }
+}
+
+#[corehold::handler]
+impl Handler<Blocked> for Serial {
+    type Result = u32;
+    fn handle(&mut self, _: Blocked, _: &mut Self::Context) -> u32 {
+        BLOCKED.load(Ordering::SeqCst) as u32
     }
 }
 
@@ -292,6 +307,35 @@ pub fn busy_thread() {
         for reply in blocked {
             reply?;
         }
+        Ok(())
+    });
+}
+
+pub fn stop_in_vain() {
+    TestCluster::up(ONE).drive(async |cluster| {
+        let blocked = cluster.actor(Serial::default()).spawn().await?;
+        let other = cluster.actor(Serial::default()).spawn().await?;
+        let group = cluster.placement_group().bundle(Bundle::new().cpus(0.1));
+        let group = group.reserve().await?;
+        let inside = cluster.actor(Serial::default()).in_bundle(&group, 0);
+        let inside = inside.spawn().await?;
+        let blocking = [&blocked, &inside].map(|actor| actor.ask(Block).into_future());
+        let stopping = async {
+            while other.ask(Blocked).await? < 2 {}
+            let (stopped, ended) = futures_util::join!(cluster.stop(&blocked), group.end());
+            for error in [stopped.unwrap_err(), ended.unwrap_err()] {
+                let error = error.to_string();
+                assert!(error.contains("still at work"), "{error}");
+                assert!(error.contains(".process()"), "{error}");
+            }
+            // When its handler returns, it is over.
+            other.ask(Release).await?;
+            cluster.stop(&blocked).await?;
+            group.end().await
+        };
+        let (_, stopped) = futures_util::join!(join_all(blocking), stopping);
+        stopped?;
+        blocked.ask(Order).await.unwrap_err();
         Ok(())
     });
 }

@@ -90,9 +90,11 @@ impl Incoming {
                 }
                 Down::Item { id, payload } => {
                     wake |= payload.len() > TELL_SOON;
-                    if let Some(open) = state.open.get(&id)
+                    if let Some(open) = state.open.get_mut(&id)
                         && let Reply::Stream(replies) = &open.outgoing.reply
                     {
+                        // What the asker has seen a part of is not begun anew.
+                        open.outgoing.retries = 0;
                         // There is room: as many come as there was credit for.
                         let _ = replies.try_send(Ok(Some(payload)));
                     }

@@ -145,6 +145,7 @@ impl State {
             kind: outgoing.kind,
             deadline: outgoing.deadline.map(Deadline),
             from: outgoing.from,
+            chain: outgoing.chain.clone(),
             payload: outgoing.payload.clone(),
             came: 0,
         };

@@ -1,8 +1,11 @@
-//! The cores that this process runs on.
+//! The cores that a node shares among its actors.
 
 use crate::error::{Error, Result};
 
-/// Keeps this process on `cores`: threads that start later inherit it.
+/// Keeps this process, and all that it starts, on these cores.
+///
+/// # Errors
+/// Where they are not there, or not allowed to it.
 pub(super) fn stay_on(cores: &[u32]) -> Result<()> {
     use nix::sched::{CpuSet, sched_setaffinity};
     let mut set = CpuSet::new();
