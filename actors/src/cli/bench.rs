@@ -7,7 +7,7 @@ use clap::Args;
 use corehold::isolate::{HoldOptions, Slot, Topology, sweep_stale};
 use serde::Serialize;
 
-use super::Failure;
+use super::{Failure, out};
 use crate::kernel::sealed::{self, Budget, Shape};
 use crate::kernel::{Compiler, Kernel, Outcome, Problem, Verdict};
 use crate::verifier::judge;
@@ -86,9 +86,9 @@ impl Bench {
         }
         let good = matches!(report.outcome, Some(Outcome::Measured(_)));
         if self.json {
-            println!("{}", serde_json::to_string(&report)?);
+            out::line(serde_json::to_string(&report)?)?;
         } else {
-            print(&report);
+            out::show(text(&report))?;
         }
         Ok(if good {
             ExitCode::SUCCESS
@@ -98,37 +98,39 @@ impl Bench {
     }
 }
 
-fn print(report: &Report) {
-    match &report.outcome {
-        None => println!("failed: {:?}", report.verdict),
-        Some(Outcome::Failed(verdict)) => println!("failed while it was timed: {verdict:?}"),
-        Some(Outcome::Contaminated(m)) => println!(
+/// A report for people.
+fn text(report: &Report) -> String {
+    let mut lines = match &report.outcome {
+        None => vec![format!("failed: {:?}", report.verdict)],
+        Some(Outcome::Failed(verdict)) => vec![format!("failed while it was timed: {verdict:?}")],
+        Some(Outcome::Contaminated(m)) => vec![format!(
             "contaminated: about {:.1} GFLOPS, but the core was not the kernel's own ({:.1} % of the time waiting)",
             m.gflops,
             m.contamination.run_delay * 100.0
-        ),
-        Some(Outcome::Measured(m)) => {
-            println!(
+        )],
+        Some(Outcome::Measured(m)) => vec![
+            format!(
                 "{:.2} GFLOPS ({:.2} to {:.2}), {:.1} % of the measured peak of {:.1}",
                 m.gflops,
                 m.interval.0,
                 m.interval.1,
                 m.share_of_peak * 100.0,
                 report.peak_gflops.unwrap_or_default()
-            );
-            println!(
+            ),
+            format!(
                 "{} calls in {} batches, every one verified; median {:.1} us a call, MAD {:.2} %",
                 m.calls,
                 m.batches,
                 m.median_s * 1e6,
                 m.mad_s / m.median_s * 100.0
-            );
-        }
-    }
+            ),
+        ],
+    };
     if let Some(isolation) = &report.isolation {
-        println!("held: {isolation}");
+        lines.push(format!("held: {isolation}"));
     }
     if !report.techniques.is_empty() {
-        println!("techniques: {}", report.techniques.join(", "));
+        lines.push(format!("techniques: {}", report.techniques.join(", ")));
     }
+    lines.join("\n") + "\n"
 }

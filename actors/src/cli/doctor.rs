@@ -5,7 +5,7 @@ use std::process::ExitCode;
 
 use corehold::isolate::{Finding, State, doctor};
 
-use super::Failure;
+use super::{Failure, out};
 use crate::benchmark::Baseline;
 use crate::kernel::Compiler;
 
@@ -40,7 +40,7 @@ pub(super) fn run(json: bool) -> Result<ExitCode, Failure> {
         },
     });
     if json {
-        println!("{}", serde_json::to_string(&findings)?);
+        out::line(serde_json::to_string(&findings)?)?;
         return Ok(ExitCode::SUCCESS);
     }
     for finding in &findings {
@@ -49,9 +49,12 @@ pub(super) fn run(json: bool) -> Result<ExitCode, Failure> {
             State::Weak => "weak",
             State::Missing => "missing",
         };
-        println!("{mark:>8}  {:<12} {}", finding.name, finding.effect);
+        out::line(format_args!(
+            "{mark:>8}  {:<12} {}",
+            finding.name, finding.effect
+        ))?;
         if let Some(advice) = &finding.advice {
-            println!("{:>8}  {:<12} -> {advice}", "", "");
+            out::line(format_args!("{:>8}  {:<12} -> {advice}", "", ""))?;
         }
     }
     Ok(ExitCode::SUCCESS)

@@ -1,6 +1,5 @@
 //! `corehold logs [ACTOR]`: what actors have logged, the dead included.
 
-use std::io::Write as _;
 use std::path::PathBuf;
 use std::process::ExitCode;
 
@@ -8,7 +7,7 @@ use clap::Args;
 use corehold::entry;
 use corehold::observe::ActorLines;
 
-use super::Failure;
+use super::{Failure, out};
 
 #[derive(Args)]
 pub(super) struct Logs {
@@ -28,9 +27,8 @@ pub(super) struct Logs {
 impl Logs {
     pub(super) fn run(self) -> Result<ExitCode, Failure> {
         let logs = entry::logs(&self.cluster, self.actor.as_deref(), self.lines)?;
-        let mut out = std::io::stdout().lock();
         if self.json {
-            writeln!(out, "{}", serde_json::to_string(&logs)?)?;
+            out::line(serde_json::to_string(&logs)?)?;
             return Ok(ExitCode::SUCCESS);
         }
         let mut lines: Vec<(u64, String)> = Vec::new();
@@ -45,13 +43,13 @@ impl Logs {
         // What several actors logged is shown in the order of time; the sort is stable.
         lines.sort_by_key(|(at, _)| *at);
         for (_, line) in lines {
-            writeln!(out, "{line}")?;
+            out::line(line)?;
         }
         for actor in &logs {
             if let Some(death) = &actor.death
                 && (self.actor.is_some() || !actor.lines.is_empty())
             {
-                writeln!(out, "[{}] {death}", tag(actor))?;
+                out::line(format_args!("[{}] {death}", tag(actor)))?;
             }
         }
         Ok(ExitCode::SUCCESS)

@@ -1,10 +1,14 @@
-//! The command line: one file a command. Exit codes: 0 done, 1 failed, 2 wrong use.
+//! The command line: one file a command. Exit codes: 0 done, 1 failed, 2 wrong use, 141 nobody read on.
+
+// They panic where nobody reads: see `out`.
+#![deny(clippy::print_stdout, clippy::print_stderr)]
 
 mod bench;
 mod doctor;
 mod logs;
 mod new;
 mod operate;
+mod out;
 mod run;
 mod summary;
 mod sweep;
@@ -42,7 +46,10 @@ enum Command {
     Status {
         #[command(flatten)]
         which: Which,
-        /// For programs
+        /// Show all the dead that the head remembers, not only the last
+        #[arg(long)]
+        all: bool,
+        /// For programs, with all the dead
         #[arg(long)]
         json: bool,
     },
@@ -94,7 +101,7 @@ pub fn main() -> ExitCode {
     let result = match cli.command {
         Command::Up(which) => operate::up(&which.cluster),
         Command::Down(which) => operate::down(&which.cluster),
-        Command::Status { which, json } => operate::status(&which.cluster, json),
+        Command::Status { which, all, json } => operate::status(&which.cluster, all, json),
         Command::Why(why) => why.run(),
         #[cfg(feature = "torch")]
         Command::Train(train) => train.run(),
@@ -112,9 +119,6 @@ pub fn main() -> ExitCode {
     };
     match result {
         Ok(code) => code,
-        Err(e) => {
-            eprintln!("error: {e}");
-            ExitCode::FAILURE
-        }
+        Err(why) => out::failed(&why),
     }
 }

@@ -7,7 +7,7 @@ use std::process::ExitCode;
 
 use clap::Args;
 
-use super::Failure;
+use super::{Failure, out};
 
 mod name;
 
@@ -44,11 +44,13 @@ impl New {
         }
         folder.keep();
         let path = self.path.display();
-        println!(
+        out::line(format_args!(
             "{path} is written; it depends on corehold at {}",
             corehold.display()
-        );
-        println!("next: cd {path} && cargo build && corehold run target/debug/{name}");
+        ))?;
+        out::line(format_args!(
+            "next: cd {path} && cargo build && corehold run target/debug/{name}"
+        ))?;
         Ok(ExitCode::SUCCESS)
     }
 }

@@ -8,7 +8,7 @@ use clap::Args;
 use corehold::cluster::ClusterConfig;
 use corehold::{entry, wire::Identity};
 
-use super::Failure;
+use super::{Failure, out};
 
 #[derive(Args)]
 pub(super) struct Node {
@@ -45,9 +45,9 @@ impl Why {
     pub(super) fn run(self) -> Result<ExitCode, Failure> {
         let why = entry::why(&self.cluster, &self.which)?;
         if self.json {
-            println!("{}", serde_json::to_string(&why)?);
+            out::line(serde_json::to_string(&why)?)?;
         } else {
-            print!("{why}");
+            out::show(why)?;
         }
         Ok(ExitCode::SUCCESS)
     }
@@ -56,22 +56,25 @@ impl Why {
 pub(super) fn up(cluster: &Path) -> Result<ExitCode, Failure> {
     let program = std::env::current_exe()?;
     entry::up(&program, cluster)?;
-    println!("{} is up; `corehold status` shows it", cluster.display());
+    let cluster = cluster.display();
+    out::line(format_args!("{cluster} is up; `corehold status` shows it"))?;
     Ok(ExitCode::SUCCESS)
 }
 
 pub(super) fn down(cluster: &Path) -> Result<ExitCode, Failure> {
     entry::down(cluster)?;
-    println!("{} is down", cluster.display());
+    out::line(format_args!("{} is down", cluster.display()))?;
     Ok(ExitCode::SUCCESS)
 }
 
-pub(super) fn status(cluster: &Path, json: bool) -> Result<ExitCode, Failure> {
+pub(super) fn status(cluster: &Path, all: bool, json: bool) -> Result<ExitCode, Failure> {
     let status = entry::status(cluster)?;
     if json {
-        println!("{}", serde_json::to_string(&status)?);
+        out::line(serde_json::to_string(&status)?)?;
+    } else if all {
+        out::show(format_args!("{status:#}"))?;
     } else {
-        print!("{status}");
+        out::show(status)?;
     }
     Ok(ExitCode::SUCCESS)
 }
@@ -80,6 +83,7 @@ pub(super) fn keys(cluster: &Path) -> Result<ExitCode, Failure> {
     let config = ClusterConfig::load(cluster)?;
     let folder = config.state.join("keys");
     Identity::load_or_create(&folder)?;
-    println!("the cluster's keys are in {}", folder.display());
+    let folder = folder.display();
+    out::line(format_args!("the cluster's keys are in {folder}"))?;
     Ok(ExitCode::SUCCESS)
 }

@@ -5,7 +5,7 @@ use std::process::ExitCode;
 
 use clap::Args;
 
-use super::Failure;
+use super::{Failure, out};
 use crate::train::summary::json_line;
 
 #[derive(Args)]
@@ -23,7 +23,7 @@ pub(super) struct Summarise {
 impl Summarise {
     pub(super) fn run(self) -> Result<ExitCode, Failure> {
         let _ = self.json;
-        println!("{}", json_line(self.run.as_deref(), &self.runs)?);
+        out::line(json_line(self.run.as_deref(), &self.runs)?)?;
         Ok(ExitCode::SUCCESS)
     }
 }

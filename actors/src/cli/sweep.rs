@@ -11,7 +11,7 @@ use clap::Args;
 use corehold::isolate::sweep_stale;
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 
-use super::Failure;
+use super::{Failure, out};
 
 #[derive(Args)]
 pub(super) struct Sweep {
@@ -50,10 +50,10 @@ impl Sweep {
         }
         let swept = sweep_stale()?;
         if swept.groups > 0 {
-            eprintln!(
+            out::say(format_args!(
                 "corehold: the measurement was cut short; its core is given back, and {} tasks that had made room for it",
                 swept.tasks
-            );
+            ));
         }
         Ok(ExitCode::SUCCESS)
     }

@@ -7,7 +7,7 @@ use std::time::Duration;
 use clap::{Args, ValueEnum};
 use corehold::entry;
 
-use super::Failure;
+use super::{Failure, out};
 
 #[derive(Args)]
 pub(super) struct Timeline {
@@ -50,27 +50,27 @@ impl Timeline {
         };
         let handlers: usize = recorded().map(|r| r.handlers.len()).sum();
         let marks: usize = recorded().map(|r| r.marks.len()).sum();
-        println!(
+        out::line(format_args!(
             "{}: {handlers} handlers and {marks} events of {} processes",
             self.output.display(),
             recorded().count()
-        );
+        ))?;
         for process in &timeline.processes {
             if let Err(why) = &process.recorded {
-                println!("{} is missing: {why}", process.who);
+                out::line(format_args!("{} is missing: {why}", process.who))?;
             }
         }
         let lost: u64 = recorded().map(|r| r.lost).sum();
         if lost > 0 {
-            println!("{lost} older handlers and asks were not kept");
+            out::line(format_args!("{lost} older handlers and asks were not kept"))?;
         }
         if handlers == 0 && !recorded().any(|r| r.on) {
-            println!(
-                "handlers are recorded with --seconds 5, or always with `timeline = true` in [observe]"
-            );
+            out::line(
+                "handlers are recorded with --seconds 5, or always with `timeline = true` in [observe]",
+            )?;
         }
         if let Format::Chrome = self.format {
-            println!("open it in https://ui.perfetto.dev");
+            out::line("open it in https://ui.perfetto.dev")?;
         }
         Ok(ExitCode::SUCCESS)
     }

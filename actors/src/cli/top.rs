@@ -17,7 +17,7 @@ use ratatui::style::{Modifier, Style};
 use ratatui::text::Line;
 use ratatui::widgets::{Row, Table};
 
-use super::Failure;
+use super::{Failure, out};
 
 #[derive(Args)]
 pub(super) struct Top {
@@ -73,9 +73,9 @@ impl Top {
             if let Some(mut frame) = frame {
                 frame.sort(self.sort.into());
                 if self.json {
-                    println!("{}", serde_json::to_string(&frame)?);
+                    out::line(serde_json::to_string(&frame)?)?;
                 } else {
-                    print!("{frame}");
+                    out::show(frame)?;
                 }
             }
             return Ok(ExitCode::SUCCESS);

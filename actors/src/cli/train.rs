@@ -6,7 +6,7 @@ use std::process::ExitCode;
 use clap::Args;
 use corehold::entry;
 
-use super::Failure;
+use super::{Failure, out};
 use crate::kernel::Problem;
 use crate::train::job::Job;
 use crate::train::run::{RunOptions, run};
@@ -34,7 +34,11 @@ impl Train {
             text = run(&cluster, &job, &options).await?;
             Ok::<_, crate::train::run::RunError>(())
         })?;
-        println!("\n{text}\nThe run is in {}.", job.run_dir().display());
+        let folder = job.run_dir();
+        out::line(format_args!(
+            "\n{text}\nThe run is in {}.",
+            folder.display()
+        ))?;
         Ok(ExitCode::SUCCESS)
     }
 }

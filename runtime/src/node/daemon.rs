@@ -133,10 +133,7 @@ pub(crate) async fn run(config: ClusterConfig, name: &str, head: SocketAddr) -> 
                 Some(FromHead::Heard { actor, incarnation }) => {
                     daemon.book().heard(actor, incarnation);
                 }
-                Some(FromHead::Welcome { again: true, .. }) => {
-                    daemon.tell_ends().await;
-                    daemon.told.tell_head();
-                }
+                Some(FromHead::Welcome { again: true, .. }) => daemon.tell_ends().await,
                 Some(FromHead::Welcome { again: false, .. }) => {
                     daemon.told.tell_head();
                     if let Err(e) = daemon.fence(&mut exits, &mut ends).await {
@@ -273,6 +270,7 @@ impl Daemon {
 
     /// This node has joined again: what it said meanwhile may not have been heard.
     async fn tell_ends(&self) {
+        self.told.tell_head();
         let unheard = self.book().unheard();
         for (actor, incarnation, cause, words) in unheard {
             self.say(ToHead::Exited {
@@ -341,9 +339,8 @@ impl Daemon {
                 handling,
                 report,
             } => {
-                self.told
-                    .silent(self.workers.get(actor, incarnation).flatten(), report);
-                self.workers.forget(actor, incarnation);
+                let address = self.workers.forget(actor, incarnation);
+                self.told.silent(address, report);
                 self.over(actor, incarnation, cause, handling)
             }
         };
@@ -471,8 +468,8 @@ impl Daemon {
                     }
                     Some(event) = ends.recv() => {
                         if let WorkerEvent::Ended { actor, incarnation, report, .. } = event {
-                            self.told.silent(self.workers.get(actor, incarnation).flatten(), report);
-                            self.workers.forget(actor, incarnation);
+                            let address = self.workers.forget(actor, incarnation);
+                            self.told.silent(address, report);
                             self.slots.remove(&(actor, incarnation));
                             left -= 1;
                         }

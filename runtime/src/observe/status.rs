@@ -10,6 +10,9 @@ use serde::{Deserialize, Serialize};
 use crate::cluster::membership::Health;
 use crate::cluster::{ActorRecord, ActorState, Demand, HeadState};
 
+// How many of the dead are shown to people who have not asked for all.
+const DEAD_SHOWN: usize = 5;
+
 /// A cluster at one moment.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Status {
@@ -21,7 +24,7 @@ pub struct Status {
     pub nodes: Vec<NodeStatus>,
     /// Its placement groups.
     pub groups: Vec<GroupStatus>,
-    /// Its actors that are not dead, and the last dead ones.
+    /// Its actors that are not dead, and then the last dead ones, the oldest first.
     pub actors: Vec<ActorStatus>,
     /// Where metrics are served, by the head and by nodes, or why they are not where they should be.
     pub metrics: Vec<(String, String)>,
@@ -194,6 +197,7 @@ impl Status {
     }
 }
 
+/// For people. Of the dead only the last few, unless as `{:#}`.
 impl fmt::Display for Status {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         writeln!(
@@ -257,7 +261,13 @@ impl fmt::Display for Status {
             return Ok(());
         }
         writeln!(f)?;
-        let rows = self.actors.iter().map(|a| {
+        let (dead, others): (Vec<_>, Vec<_>) = self.actors.iter().partition(|a| a.dead);
+        let hidden = if f.alternate() {
+            0
+        } else {
+            dead.len().saturating_sub(DEAD_SHOWN)
+        };
+        let rows = others.iter().chain(&dead[hidden..]).map(|a| {
             vec![
                 a.name.clone().unwrap_or_else(|| a.id.clone()),
                 a.actor_type.clone(),
@@ -270,7 +280,12 @@ impl fmt::Display for Status {
             f,
             &["actor", "type", "node", "life", "state"],
             rows.collect(),
-        )
+        )?;
+        if hidden > 0 {
+            let actors = if hidden == 1 { "actor" } else { "actors" };
+            writeln!(f, "  and {hidden} {actors} that died earlier (`--all`)")?;
+        }
+        Ok(())
     }
 }
 
@@ -329,4 +344,38 @@ pub(super) fn table(
         writeln!(f, "  {}", line.join("  ").trim_end())?;
     }
     Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn of_many_dead_the_last_few_are_shown_unless_all_are_wanted() {
+        let actor = |n: usize, dead| ActorStatus {
+            id: n.to_string(),
+            name: Some(format!("actor-{n}")),
+            actor_type: "Counter".to_owned(),
+            node: None,
+            incarnation: 1,
+            state: "any".to_owned(),
+            dead,
+        };
+        let status = Status {
+            cluster: "test".to_owned(),
+            up_s: 1.0,
+            nodes: Vec::new(),
+            groups: Vec::new(),
+            actors: (0..10).map(|n| actor(n, n > 0)).collect(),
+            metrics: Vec::new(),
+            processes: Vec::new(),
+        };
+        let shown = |text: &str| (0..10).filter(|n| text.contains(&format!("actor-{n}"))).collect();
+        let (short, all) = (status.to_string(), format!("{status:#}"));
+        let (few, every): (Vec<usize>, Vec<usize>) = (shown(&short), shown(&all));
+        assert_eq!(few, [0, 5, 6, 7, 8, 9]);
+        assert!(short.ends_with("and 4 actors that died earlier (`--all`)\n"), "{short}");
+        assert_eq!(every.len(), 10);
+        assert!(!all.contains("earlier"), "{all}");
+    }
 }

@@ -165,9 +165,9 @@ impl Workers {
         Some(alive.address)
     }
 
-    /// Takes an ended worker off the books.
-    pub(super) fn forget(&mut self, actor: ActorId, incarnation: u32) {
-        self.alive.remove(&(actor, incarnation));
+    /// Takes an ended worker off the books; where it listened, if it got so far.
+    pub(super) fn forget(&mut self, actor: ActorId, incarnation: u32) -> Option<SocketAddr> {
+        self.alive.remove(&(actor, incarnation))?.address
     }
 }
 
