@@ -9,8 +9,13 @@ const SIGPIPE_ENDED: i32 = 128 + 13;
 
 fn corehold(folder: &Path, arguments: &str, out: impl Into<Stdio>) -> Output {
     let mut command = Command::new(env!("CARGO_BIN_EXE_corehold"));
-    command.args(arguments.split_whitespace()).current_dir(folder);
-    command.stdin(Stdio::null()).stdout(out).stderr(Stdio::piped());
+    command
+        .args(arguments.split_whitespace())
+        .current_dir(folder);
+    command
+        .stdin(Stdio::null())
+        .stdout(out)
+        .stderr(Stdio::piped());
     command.spawn().unwrap().wait_with_output().unwrap()
 }
 
@@ -42,7 +47,7 @@ impl Drop for Cluster {
 fn a_command_whose_output_nobody_reads_ends_quietly() {
     let cluster = Cluster(tempfile::tempdir().unwrap());
     let folder = cluster.0.path();
-    let config = "name = \"pipes\"\n[[node]]\nname = \"one\"\nhost = \"local\"\n";
+    let config = "[cluster]\nname = \"pipes\"\nlisten = \"127.0.0.1:0\"\n[[node]]\nname = \"one\"\nhost = \"local\"\n";
     std::fs::write(folder.join("cluster.toml"), config).unwrap();
     // What it does is done all the same: `down` finds what `up` has started.
     for command in [
@@ -60,14 +65,29 @@ fn a_command_whose_output_nobody_reads_ends_quietly() {
     ] {
         let output = corehold(folder, command, closed());
         let said = stderr(&output);
-        assert_eq!(output.status.code(), Some(SIGPIPE_ENDED), "{command}: {said}");
-        assert!(!said.contains("panicked") && !said.contains("error"), "{command}: {said}");
+        assert_eq!(
+            output.status.code(),
+            Some(SIGPIPE_ENDED),
+            "{command}: {said}"
+        );
+        assert!(
+            !said.contains("panicked") && !said.contains("error"),
+            "{command}: {said}"
+        );
     }
     assert!(folder.join("out.json").is_file());
     let output = corehold(folder, "status", full());
     let said = stderr(&output);
     assert_eq!(output.status.code(), Some(1), "{said}");
-    assert!(said.contains("cannot write to standard output: No space left"), "{said}");
+    assert!(
+        said.contains("cannot write to standard output: No space left"),
+        "{said}"
+    );
     let output = corehold(folder, "down", closed());
-    assert_eq!(output.status.code(), Some(SIGPIPE_ENDED), "{}", stderr(&output));
+    assert_eq!(
+        output.status.code(),
+        Some(SIGPIPE_ENDED),
+        "{}",
+        stderr(&output)
+    );
 }

@@ -370,11 +370,18 @@ mod tests {
             metrics: Vec::new(),
             processes: Vec::new(),
         };
-        let shown = |text: &str| (0..10).filter(|n| text.contains(&format!("actor-{n}"))).collect();
+        let shown = |text: &str| {
+            (0..10)
+                .filter(|n| text.contains(&format!("actor-{n}")))
+                .collect()
+        };
         let (short, all) = (status.to_string(), format!("{status:#}"));
         let (few, every): (Vec<usize>, Vec<usize>) = (shown(&short), shown(&all));
         assert_eq!(few, [0, 5, 6, 7, 8, 9]);
-        assert!(short.ends_with("and 4 actors that died earlier (`--all`)\n"), "{short}");
+        assert!(
+            short.ends_with("and 4 actors that died earlier (`--all`)\n"),
+            "{short}"
+        );
         assert_eq!(every.len(), 10);
         assert!(!all.contains("earlier"), "{all}");
     }
