@@ -146,7 +146,7 @@ fn every_mistake_gets_a_place_and_a_way_out() {
         (
             format!("{node}labls = {{ role = \"x\" }}"),
             "3:1: unknown key `labls` in [[node]]; did you mean `labels`? (known here: name, host, labels, \
-          cores, held, shield, memory, gpus, resources, listen)",
+          cores, held, shield, memory, gpus, resources, listen, metrics)",
         ),
         (
             format!("[clutser]\n{node}"),
