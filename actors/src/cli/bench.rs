@@ -100,8 +100,8 @@ impl Bench {
 
 fn print(report: &Report) {
     match &report.outcome {
-        None => println!("failed: {:?}", report.verdict),
-        Some(Outcome::Failed(verdict)) => println!("failed while it was timed: {verdict:?}"),
+        None => println!("failed: {}", report.verdict),
+        Some(Outcome::Failed(verdict)) => println!("failed while it was timed: {verdict}"),
         Some(Outcome::Contaminated(m)) => println!(
             "contaminated: about {:.1} GFLOPS, but the core was not the kernel's own ({:.1} % of the time waiting)",
             m.gflops,
