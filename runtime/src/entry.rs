@@ -151,6 +151,27 @@ async fn serve_head(path: &Path) -> Result<()> {
 /// # Errors
 /// Where the file or this machine does not allow it; nothing new is left running then.
 pub fn up(program: &Path, config: &Path) -> Result<()> {
+    start(program, config, Stdio::null()).map(drop)
+}
+
+/// A cluster that lives no longer than the process that started it, however that ends.
+#[derive(Debug)]
+pub struct OwnCluster {
+    /// Its guard reads the other end, which ends with this process.
+    _tie: Option<std::process::ChildStdin>,
+}
+
+/// As [`up`], of a cluster that ends with this process, also when that is killed. End it with [`down`] while the
+/// [`OwnCluster`] is there.
+///
+/// # Errors
+/// As of [`up`].
+pub fn up_while_this_lives(program: &Path, config: &Path) -> Result<OwnCluster> {
+    let tie = start(program, config, Stdio::piped())?;
+    Ok(OwnCluster { _tie: tie })
+}
+
+fn start(program: &Path, config: &Path, tie: Stdio) -> Result<Option<std::process::ChildStdin>> {
     let config_path = absolute(config)?;
     let config = ClusterConfig::load(&config_path)?;
     let facts = node::discover().map_err(|e| Error::Refused(e.to_string()))?;
@@ -172,7 +193,7 @@ pub fn up(program: &Path, config: &Path) -> Result<()> {
     command
         .arg("--corehold-role=guard")
         .arg(format!("--corehold-cluster={}", config_path.display()))
-        .stdin(Stdio::null())
+        .stdin(tie)
         .stdout(Stdio::piped())
         .stderr(file);
     own_session(&mut command);
@@ -181,13 +202,14 @@ pub fn up(program: &Path, config: &Path) -> Result<()> {
         source,
         advice: "is it the program to run?",
     })?;
+    let tie = child.stdin.take();
     let mut line = String::new();
     if let Some(stdout) = child.stdout.take() {
         // Ends when the head has spoken, or is dead.
         let _ = BufReader::new(stdout).read_line(&mut line);
     }
     match line.trim_end() {
-        READY => Ok(()),
+        READY => Ok(tie),
         "" => {
             let _ = child.wait();
             Err(Error::Refused(format!(
@@ -351,7 +373,7 @@ fn alone<E: std::fmt::Display>(
     let text = "[cluster]\nname = \"alone\"\nlisten = \"127.0.0.1:0\"\n\n[[node]]\nname = \"here\"\nhost = \"local\"\n";
     std::fs::write(&config, text).map_err(io)?;
     let program = std::env::current_exe().map_err(io)?;
-    let result = up(&program, &config).and_then(|()| {
+    let result = up_while_this_lives(&program, &config).and_then(|_own| {
         let result = drive_hearing(&config, &program_name(), hears(), main);
         let ended = down(&config);
         result.and(ended)

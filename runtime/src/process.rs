@@ -210,8 +210,10 @@ enum LineState {
     Up(mpsc::Sender<ToHead>),
     /// The head is looked for; what is asked meanwhile waits.
     Away,
-    /// There is none, and there will be none.
+    /// There is none, and there will be none: why. What runs elsewhere may run on without it.
     None(String),
+    /// The head said that the cluster ends: nothing of it runs on.
+    Over(String),
 }
 
 impl Default for LineState {
@@ -257,7 +259,9 @@ impl HeadClient {
         let words = match &*self.state.lock().expect("no panic while held") {
             LineState::Up(words) => words.clone(),
             LineState::Away => return Err(AskError::HeadLost("the head is away".to_owned())),
-            LineState::None(why) => return Err(AskError::HeadLost(why.clone())),
+            LineState::None(why) | LineState::Over(why) => {
+                return Err(AskError::HeadLost(why.clone()));
+            }
         };
         let lost = |_| AskError::HeadLost("the connection to the head is gone".to_owned());
         words.send(word).await.map_err(lost)
@@ -283,13 +287,13 @@ impl HeadClient {
         if let Err(e) = self.say(ToHead::Request { number, request }).await {
             let state = self.state.lock().expect("no panic while held");
             // Else it is among those that are asked again.
-            if matches!(&*state, LineState::None(_)) {
+            if matches!(&*state, LineState::None(_) | LineState::Over(_)) {
                 return Err(e);
             }
         }
         let answer = answer.await.map_err(|_| {
             let why = match &*self.state.lock().expect("no panic while held") {
-                LineState::None(why) => why.clone(),
+                LineState::None(why) | LineState::Over(why) => why.clone(),
                 _ => "the connection to the head is gone".to_owned(),
             };
             AskError::HeadLost(why)
@@ -412,8 +416,16 @@ impl HeadClient {
         }
     }
 
-    fn ended(&self, why: &str) {
-        *self.state.lock().expect("no panic while held") = LineState::None(why.to_owned());
+    /// Why the cluster has ended, where its head said that it does.
+    pub(crate) fn over(&self) -> Option<String> {
+        match &*self.state.lock().expect("no panic while held") {
+            LineState::Over(why) => Some(why.clone()),
+            _ => None,
+        }
+    }
+
+    fn ended(&self, ended: LineState) {
+        *self.state.lock().expect("no panic while held") = ended;
         self.asked.lock().expect("no panic while held").clear();
         self.known.lock().expect("no panic while held").clear();
     }

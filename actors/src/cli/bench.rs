@@ -101,8 +101,8 @@ impl Bench {
 /// A report for people.
 fn text(report: &Report) -> String {
     let mut lines = match &report.outcome {
-        None => vec![format!("failed: {:?}", report.verdict)],
-        Some(Outcome::Failed(verdict)) => vec![format!("failed while it was timed: {verdict:?}")],
+        None => vec![format!("failed: {}", report.verdict)],
+        Some(Outcome::Failed(verdict)) => vec![format!("failed while it was timed: {verdict}")],
         Some(Outcome::Contaminated(m)) => vec![format!(
             "contaminated: about {:.1} GFLOPS, but the core was not the kernel's own ({:.1} % of the time waiting)",
             m.gflops,

@@ -43,11 +43,11 @@ impl Run {
             .into());
         }
         let here = match entry::status(&cluster) {
-            Ok(_) => false,
-            Err(corehold::Error::NotUp { .. }) => {
-                entry::up(&std::env::current_exe()?, &cluster)?;
-                true
-            }
+            Ok(_) => None,
+            Err(corehold::Error::NotUp { .. }) => Some(entry::up_while_this_lives(
+                &std::env::current_exe()?,
+                &cluster,
+            )?),
             Err(e) => return Err(e.into()),
         };
         let mut command = Command::new(&program);
@@ -56,7 +56,7 @@ impl Run {
             command.env(QUIET_ENV, "1");
         }
         let status = command.status();
-        if here {
+        if here.is_some() {
             entry::down(&cluster)?;
         }
         let status = status.map_err(|e| format!("{} cannot be run: {e}", program.display()))?;

@@ -1,5 +1,7 @@
 //! What the verifier and the benchmark say of a kernel.
 
+use std::fmt;
+
 use serde::{Deserialize, Serialize};
 
 /// What became of one completion. The first failure decides (design: verifier).
@@ -19,6 +21,27 @@ pub enum Verdict {
     RuntimeError(String),
     /// A checked call gave a wrong result.
     WrongResult(String),
+}
+
+impl fmt::Display for Verdict {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let (what, why) = match self {
+            Verdict::Correct => return f.write_str("correct"),
+            Verdict::FormatViolation(why) => ("not of the required form", why),
+            Verdict::LibraryViolation(why) => ("forbidden", why),
+            Verdict::CompileError(why) => ("does not compile", why),
+            Verdict::Timeout(why) => ("out of time", why),
+            Verdict::RuntimeError(why) => ("died", why),
+            Verdict::WrongResult(why) => ("wrong result", why),
+        };
+        // What a compiler says has lines.
+        let sep = if why.trim_end().contains('\n') {
+            "\n"
+        } else {
+            " "
+        };
+        write!(f, "{what}:{sep}{}", why.trim_end())
+    }
 }
 
 /// How much of a measurement's time the held cores were not the kernel's own.

@@ -103,6 +103,11 @@ fn a_disk_that_is_full_from_the_start_is_the_same_error() {
     });
     let Some((made, file)) = result else { return };
     assert!(matches!(made, RecordError::DiskFull { .. }), "{made:?}");
+    let message = made.to_string();
+    assert!(
+        message.contains("start the job again") && !message.contains("--resume"),
+        "{message}"
+    );
     let file = file.unwrap_or_else(|e| e);
     assert!(matches!(file, RecordError::DiskFull { .. }), "{file:?}");
 }

@@ -20,6 +20,9 @@ fn a_run_is_made_once() {
         Record::resume(&dir, &facts()),
         Err(RecordError::InUse { .. })
     ));
+    // It has got somewhere.
+    let mut first = first;
+    first.add_corpus(&[drawn("{}")]).unwrap();
     drop(first);
 
     let exists = Record::create(&dir, &facts()).unwrap_err();
@@ -30,6 +33,29 @@ fn a_run_is_made_once() {
         "{message}"
     );
     assert!(message.contains(dir.to_str().unwrap()), "{message}");
+}
+
+fn drawn(body: &str) -> CorpusRow {
+    CorpusRow {
+        body: body.to_owned(),
+        techniques: Vec::new(),
+        gflops: vec![1.0],
+        kept: true,
+    }
+}
+
+#[test]
+fn a_run_that_got_nowhere_is_taken_over() {
+    let tmp = tempfile::tempdir().unwrap();
+    // As where no node could ever hold an actor of the job.
+    drop(Record::create(tmp.path(), &facts()).unwrap());
+    let mended = RunFacts {
+        job: "problem = \"dgemm\" # mended".to_owned(),
+        ..facts()
+    };
+    let record = Record::create(tmp.path(), &mended).unwrap();
+    assert_eq!(record.run().unwrap().job, mended.job);
+    assert_eq!(record.last_job().unwrap(), Some(mended.job));
 }
 
 #[test]

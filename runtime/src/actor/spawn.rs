@@ -19,6 +19,8 @@ use crate::ids::ActorId;
 use crate::process::Process;
 use crate::wire::encode;
 
+mod waiting;
+
 /// Messages that an actor's mailbox holds, with the ones in its hands, where nothing else is said.
 pub const DEFAULT_MAILBOX: u32 = 64;
 
@@ -282,11 +284,8 @@ impl<A: RemoteActor> Spawn<A> {
         request.args = encode(&args).map_err(|e| refused(e.to_string()))?;
         let id = request.actor;
         let process = Process::current()?;
-        match process
-            .head
-            .request(Request::Spawn(Box::new(request)))
-            .await?
-        {
+        let spawned = process.head.request(Request::Spawn(Box::new(request)));
+        match waiting::patiently(&process, id, spawned).await? {
             Ok(Response::At(_)) => Ok(Handle::new(id)),
             Ok(Response::Dead(record)) => Err(refused(record.to_string())),
             Ok(other) => Err(refused(format!("the head answered {other:?}"))),

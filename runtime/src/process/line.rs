@@ -5,6 +5,8 @@
 //! - LN-2: what was asked of the head and not answered is asked again of the next one ([`HeadClient::up`]), so every
 //!   request must be one that can be asked twice.
 //! - LN-3: a head that refuses a process is not asked again.
+//! - LN-4: a head's word that the cluster ends is the last: whoever waits for an actor that is out of reach then waits
+//!   no more.
 
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -12,7 +14,7 @@ use std::time::{Duration, Instant};
 
 use tokio::sync::mpsc;
 
-use super::{HEARTBEAT, Process, WAITING};
+use super::{HEARTBEAT, LineState, Process, WAITING};
 use crate::cluster::state_dir::StateDir;
 use crate::cluster::supervision::Backoff;
 use crate::control::{FromHead, PeerRole, ToHead};
@@ -29,6 +31,8 @@ const RETRY: Backoff = Backoff {
     cap: Duration::from_secs(1),
     reset_after: Duration::ZERO,
 };
+
+const ENDING: &str = "this process is ending";
 
 /// Which head to join, and as what.
 pub(crate) struct Line {
@@ -52,8 +56,10 @@ struct Joined {
 enum End {
     /// The head is away.
     Away(String),
-    /// The cluster or this process ends.
-    Over,
+    /// The cluster ends, for this reason.
+    Over(String),
+    /// This process ends.
+    Ending,
 }
 
 impl Process {
@@ -68,9 +74,9 @@ impl Process {
                 // What is asked from now on is sent as soon as the line is up.
                 process.head.away();
                 process.wire.clone().spawn(async move {
-                    let why = line.keep(&process, joined, orders).await;
-                    tracing::debug!(%why, "the line to the head ended");
-                    process.head.ended(&why);
+                    process
+                        .head
+                        .ended(line.keep(&process, joined, orders).await);
                 });
                 Ok(receiver)
             })
@@ -94,13 +100,13 @@ impl Line {
         }
     }
 
-    /// Carries words both ways until the head is gone for good; returns why it is.
+    /// Carries words both ways until the head is gone for good; returns what the line is then.
     async fn keep(
         mut self,
         process: &Arc<Process>,
         mut joined: Joined,
         orders: mpsc::Sender<FromHead>,
-    ) -> String {
+    ) -> LineState {
         loop {
             let (words, outbox) = mpsc::channel(WAITING);
             let again = process.head.up(words);
@@ -108,22 +114,23 @@ impl Line {
             let ended = listen(process, joined.reader, &orders).await;
             speaking.abort();
             let why = match ended {
-                End::Over => return "the cluster ended".to_owned(),
+                End::Over(why) => return LineState::Over(why),
+                End::Ending => return LineState::None(ENDING.to_owned()),
                 End::Away(why) => why,
             };
             process.head.away();
             if self.lease.is_zero() || orders.is_closed() {
-                return why;
+                return LineState::None(why);
             }
             tracing::warn!(%why, "the head is away");
             let welcome;
             (joined, welcome) = match self.again(process, &orders).await {
                 Ok(joined) => joined,
-                Err(why) => return why,
+                Err(why) => return LineState::None(why),
             };
             tracing::info!(head = %self.head, "joined the head again");
             if orders.send(welcome).await.is_err() {
-                return "this process is ending".to_owned();
+                return LineState::None(ENDING.to_owned());
             }
         }
     }
@@ -142,7 +149,7 @@ impl Line {
             let wait = RETRY.wait(attempt);
             tokio::select! {
                 () = tokio::time::sleep(wait) => {}
-                () = orders.closed() => return Err("this process is ending".to_owned()),
+                () = orders.closed() => return Err(ENDING.to_owned()),
             }
             let head = match self.state.head() {
                 // It may not have written down yet where it listens.
@@ -217,9 +224,15 @@ async fn listen(
                 process.endpoint.disconnect(address, &why);
             }
             order => {
-                let over = matches!(order, FromHead::Shutdown { .. });
-                if orders.send(order).await.is_err() || over {
-                    return End::Over;
+                let over = match &order {
+                    FromHead::Shutdown { why } => Some(format!("the cluster has ended: {why}")),
+                    _ => None,
+                };
+                let sent = orders.send(order).await;
+                match over {
+                    Some(why) => return End::Over(why),
+                    None if sent.is_err() => return End::Ending,
+                    None => {}
                 }
             }
         }

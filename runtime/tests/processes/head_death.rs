@@ -22,6 +22,7 @@ pub const ALL: &[(&str, fn())] = &[
     ),
     ("a_head_started_by_hand_takes_its_cluster_over", by_hand),
     ("down_ends_what_a_killed_head_left", down_without_head),
+    ("down_ends_the_asks_of_its_drivers", down_with_driver),
     ("nodes_end_when_their_lease_does", lease),
     ("status_says_that_the_head_is_away", status_without_head),
     ("a_damaged_state_is_told_and_put_aside", damaged_state),
@@ -44,7 +45,7 @@ fn behead(cluster: &TestCluster) {
 }
 
 /// A process that has ended and that nobody has waited for is no process.
-fn runs(pid: i32) -> bool {
+pub fn runs(pid: i32) -> bool {
     let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default();
     let state = stat
         .rsplit(") ")
@@ -271,6 +272,33 @@ fn down_without_head() {
     // A cluster that was ended begins anew.
     entry::up(&std::env::current_exe().unwrap(), &up.config()).unwrap();
     assert!(up.status().contains("2 nodes, 0 actors"), "{}", up.status());
+}
+
+/// An actor that is at work when the cluster ends says nothing any more: not even that it is gone.
+fn down_with_driver() {
+    let up = TestCluster::up(TWO);
+    up.drive(async |cluster| {
+        let keeper = cluster.actor(Keeper::default());
+        let keeper = keeper.label("kind", "b").spawn().await?;
+        let slow = keeper.ask(Slow {
+            load: Vec::new(),
+            milliseconds: 600_000,
+        });
+        let slow = actix_rt::spawn(slow.into_future());
+        // Time for it to begin. Where it has not, less is tested.
+        tokio::time::sleep(Duration::from_millis(300)).await;
+        let config = up.config();
+        let ended = tokio::task::spawn_blocking(move || entry::down(&config));
+        let error = slow.await.unwrap().unwrap_err();
+        assert!(
+            error.to_string().contains("the cluster has ended"),
+            "{error}"
+        );
+        assert!(!error.may_retry(), "{error:?}");
+        ended.await.unwrap()?;
+        Ok(())
+    });
+    std::mem::forget(up);
 }
 
 fn lease() {

@@ -55,12 +55,15 @@ pub enum RecordError {
     },
     /// The disk is full.
     #[error(
-        "the disk that holds {} is full; free some space there or set `dir` in the job file to another disk, then go on with `--resume` (no finished step is lost)",
-        path.display()
+        "the disk that holds {} is full; free some space there or set `dir` in the job file to another disk, then {}",
+        path.display(),
+        if *begun { "go on with `--resume` (no finished step is lost)" } else { "start the job again" }
     )]
     DiskFull {
         /// What was being written.
         path: PathBuf,
+        /// Whether there is a run to go on with.
+        begun: bool,
     },
     /// Another failure to read or write a file.
     #[error("run folder: {}: {source}", path.display())]
@@ -89,12 +92,20 @@ pub enum RecordError {
 }
 
 impl RecordError {
+    /// The same before there was a run.
+    pub(super) fn at_start(self) -> Self {
+        match self {
+            Self::DiskFull { path, .. } => Self::DiskFull { path, begun: false },
+            other => other,
+        }
+    }
+
     /// An I/O error at `path`, a full disk told apart.
     pub fn io(path: &Path, source: std::io::Error) -> Self {
         use std::io::ErrorKind::{QuotaExceeded, StorageFull};
         let path = path.to_owned();
         match source.kind() {
-            StorageFull | QuotaExceeded => Self::DiskFull { path },
+            StorageFull | QuotaExceeded => Self::DiskFull { path, begun: true },
             _ => Self::Io { path, source },
         }
     }
@@ -110,7 +121,7 @@ impl RecordError {
         };
         let path = path.to_owned();
         if full {
-            Self::DiskFull { path }
+            Self::DiskFull { path, begun: true }
         } else {
             Self::Database { path, source }
         }

@@ -42,19 +42,26 @@ pub struct Record {
 
 impl Record {
     /// Makes the folder and the record of a new run. A folder in which no run ever
-    /// began (without a database) is taken over.
+    /// got anywhere (nothing measured, no step) is taken over: there is nothing to resume.
     ///
     /// # Errors
     /// [`RecordError::Exists`], [`RecordError::InUse`], [`RecordError::DiskFull`] and
     /// other I/O errors.
     pub fn create(dir: &Path, facts: &RunFacts) -> Result<Self, RecordError> {
+        Self::make(dir, facts).map_err(RecordError::at_start)
+    }
+
+    fn make(dir: &Path, facts: &RunFacts) -> Result<Self, RecordError> {
         std::fs::create_dir_all(dir).map_err(|e| RecordError::io(dir, e))?;
         let lock = lock(dir)?;
         let path = dir.join(DATABASE);
-        if path.exists() && !is_unborn(&path) {
-            return Err(RecordError::Exists {
-                dir: dir.to_owned(),
-            });
+        if path.exists() {
+            if !is_unborn(&path) {
+                return Err(RecordError::Exists {
+                    dir: dir.to_owned(),
+                });
+            }
+            remove(&path).map_err(|e| RecordError::io(&path, e))?;
         }
         let mut db = connect(
             &path,
@@ -210,11 +217,35 @@ fn user_version(db: &Connection) -> rusqlite::Result<i64> {
     db.query_row("PRAGMA user_version", [], |row| row.get(0))
 }
 
-/// Whether the database's creation was cut short before anything was in it.
+/// Whether the run of this database ended before it had measured anything, or its creation was cut short.
 fn is_unborn(path: &Path) -> bool {
-    Connection::open_with_flags(path, OpenFlags::SQLITE_OPEN_READ_ONLY)
-        .and_then(|db| user_version(&db))
-        .is_ok_and(|version| version == 0)
+    let looked =
+        Connection::open_with_flags(path, OpenFlags::SQLITE_OPEN_READ_ONLY).and_then(|db| {
+            match user_version(&db)? {
+                0 => Ok(true),
+                SCHEMA => {
+                    let any =
+                        "SELECT EXISTS (SELECT 1 FROM corpus) OR EXISTS (SELECT 1 FROM steps)";
+                    db.query_row(any, [], |row| row.get::<_, bool>(0))
+                        .map(|any| !any)
+                }
+                _ => Ok(false),
+            }
+        });
+    looked.unwrap_or(false)
+}
+
+/// Removes a database with what SQLite keeps beside it.
+fn remove(path: &Path) -> std::io::Result<()> {
+    for beside in ["-wal", "-shm", ""] {
+        let mut name = path.as_os_str().to_owned();
+        name.push(beside);
+        match std::fs::remove_file(&name) {
+            Err(e) if e.kind() != std::io::ErrorKind::NotFound => return Err(e),
+            _ => {}
+        }
+    }
+    Ok(())
 }
 
 fn lock(dir: &Path) -> Result<Flock<File>, RecordError> {

@@ -92,6 +92,15 @@ impl Record {
         Ok(run)
     }
 
+    /// The job file's text as it was at the last start.
+    ///
+    /// # Errors
+    /// [`RecordError::Database`].
+    pub fn last_job(&self) -> Result<Option<String>, RecordError> {
+        let last = "SELECT job FROM starts WHERE rowid = (SELECT max(rowid) FROM starts)";
+        self.one(last, [])
+    }
+
     /// The last step written; `None` before the first.
     ///
     /// # Errors

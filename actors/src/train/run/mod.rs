@@ -78,6 +78,11 @@ pub async fn run(cluster: &Cluster, job: &Job, options: &RunOptions) -> Result<S
     }
     let problem = Problem::find(&job.problem)?;
     let dir = run_dir(job);
+    if options.resume
+        && let Some(text) = finished(job, &dir)?
+    {
+        return Ok(text);
+    }
     let nodes = cluster.status().await?.nodes.len() as u32;
     let facts = RunFacts {
         problem: job.problem.clone(),
@@ -156,6 +161,22 @@ impl Run<'_> {
         self.record.set_machine(&facts, machine.peak_gflops)?;
         Ok(())
     }
+}
+
+/// The report of a run that has come to its end with this very job: there is nothing to go on with.
+fn finished(job: &Job, dir: &Path) -> Result<Option<String>, RunError> {
+    let record = match Record::open(dir) {
+        Ok(record) => record,
+        // What is wrong is said when it is opened to go on.
+        Err(_) => return Ok(None),
+    };
+    if !record.run()?.finished || record.last_job()?.as_deref() != Some(job.text.as_str()) {
+        return Ok(None);
+    }
+    let text = report(&job.name, &Summary::from_record(&record)?);
+    Ok(Some(format!(
+        "This run is finished: nothing was done. It goes on where the job file asks for more.\n\n{text}"
+    )))
 }
 
 fn run_dir(job: &Job) -> PathBuf {

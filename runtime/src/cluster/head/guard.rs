@@ -4,12 +4,14 @@
 //! guard that is killed leaves a head without a guard, and nodes that end by themselves when they have had no head for
 //! `head_lease_s`. A head that ends by its own decision is not started again.
 
+use std::os::fd::AsFd as _;
 use std::os::unix::process::ExitStatusExt as _;
 use std::path::Path;
 use std::process::{ExitCode, ExitStatus, Stdio};
 use std::time::Instant;
 
-use tokio::io::{AsyncBufReadExt as _, BufReader};
+use tokio::io::{AsyncBufReadExt as _, AsyncReadExt as _, BufReader};
+use tokio::net::unix::pipe;
 use tokio::process::{Child, Command};
 use tokio::signal::unix::{Signal, SignalKind, signal};
 
@@ -34,6 +36,7 @@ pub(crate) async fn run(path: &Path, say: impl Fn(&str)) -> Result<ExitCode> {
     let _claim = std::mem::ManuallyDrop::new(StateDir::of(&config).claim_guard()?);
     let signals = |kind| signal(kind).map_err(Error::Thread);
     let mut terminate = signals(SignalKind::terminate())?;
+    let mut tie = Tie::of_stdin();
     let mut deaths = 0;
     let mut head = start(path, Stdio::piped())?;
     let mut ready = relay(&mut head, &say, &mut terminate).await;
@@ -42,7 +45,9 @@ pub(crate) async fn run(path: &Path, say: impl Fn(&str)) -> Result<ExitCode> {
         let began = Instant::now();
         let status = tokio::select! {
             status = head.wait() => status.map_err(Error::Thread)?,
-            _ = terminate.recv() => {
+            _ = terminate.recv() => return Ok(code(end(&mut head).await?)),
+            () = tie.cut() => {
+                tracing::info!("the program that this cluster was started for is gone");
                 return Ok(code(end(&mut head).await?));
             }
         };
@@ -62,9 +67,33 @@ pub(crate) async fn run(path: &Path, say: impl Fn(&str)) -> Result<ExitCode> {
         tokio::select! {
             () = tokio::time::sleep(backoff.wait(deaths)) => {}
             _ = terminate.recv() => return Ok(ExitCode::SUCCESS),
+            () = tie.cut() => return Ok(ExitCode::SUCCESS),
         }
         head = start(path, Stdio::null())?;
         ready = true;
+    }
+}
+
+/// The pipe to the process that this cluster is for, on standard input, where it is for one
+/// ([`up_while_this_lives`](crate::entry::up_while_this_lives)).
+struct Tie(Option<pipe::Receiver>);
+
+impl Tie {
+    fn of_stdin() -> Self {
+        let input = std::io::stdin().as_fd().try_clone_to_owned().ok();
+        // Anything but a pipe ties to nobody.
+        Self(input.and_then(|fd| pipe::Receiver::from_owned_fd(fd).ok()))
+    }
+
+    /// Returns when that process is gone. Nothing is lost where it is called again.
+    async fn cut(&mut self) {
+        match &mut self.0 {
+            Some(pipe) => {
+                let mut nothing = [0; 16];
+                while pipe.read(&mut nothing).await.is_ok_and(|n| n > 0) {}
+            }
+            None => std::future::pending().await,
+        }
     }
 }
 

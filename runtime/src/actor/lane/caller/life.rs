@@ -181,7 +181,18 @@ fn life_end(
         loop {
             match process.head.end_of(actor, incarnation).await {
                 Ok(after) => return after,
-                Err(_) => tokio::time::sleep(HEAD_AGAIN).await,
+                Err(_) => {}
+            }
+            match process.head.over() {
+                // Nobody is left who could answer: LN-4.
+                Some(cause) => {
+                    return Some(AfterLife {
+                        restarting: false,
+                        with_its_node: true,
+                        cause,
+                    });
+                }
+                None => tokio::time::sleep(HEAD_AGAIN).await,
             }
         }
     }

@@ -1,0 +1,10 @@
+use corehold::prelude::*;
+
+struct Counter;
+
+#[corehold::actor]
+impl Actor for Counter {
+    type Context = Context<Self>;
+}
+
+fn main() {}

@@ -1,0 +1,23 @@
+use corehold::prelude::*;
+
+#[derive(Serialize, Deserialize)]
+struct Counter;
+
+#[corehold::actor]
+impl Actor for Counter {
+    type Context = Context<Self>;
+}
+
+#[derive(Message)]
+#[rtype(result = "u64")]
+struct Add(u64);
+
+#[corehold::handler]
+impl Handler<Add> for Counter {
+    type Result = u64;
+    fn handle(&mut self, Add(n): Add, _: &mut Self::Context) -> u64 {
+        n
+    }
+}
+
+fn main() {}
