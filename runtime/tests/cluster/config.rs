@@ -150,7 +150,7 @@ fn every_mistake_gets_a_place_and_a_way_out() {
         ),
         (
             format!("[clutser]\n{node}"),
-            "1:2: unknown key `clutser` in the file; did you mean `cluster`? (known here: cluster, node, pool)",
+            "1:2: unknown key `clutser` in the file; did you mean `cluster`? (known here: cluster, node, observe, pool)",
         ),
         (
             format!("{node}[pool.p]\nmaximum = 1"),
