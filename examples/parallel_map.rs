@@ -1,4 +1,4 @@
-//! A parallel map: the work is cut into pieces, and whichever actor is free takes the next one. Here: how many
+//! A parallel map: the work is cut into pieces, and whichever actor has least to do takes the next one. Here: how many
 //! primes there are below a million.
 //!
 //! ```text
@@ -6,10 +6,10 @@
 //! corehold run target/debug/parallel_map                 # on the cluster of cluster.toml
 //! ```
 
-use std::cell::RefCell;
-
+use corehold::Pool;
 use corehold::prelude::*;
 use futures_util::future::try_join_all;
+use futures_util::{StreamExt as _, TryStreamExt as _};
 
 const BELOW: u64 = 1_000_000;
 const PIECE: usize = 20_000;
@@ -56,21 +56,12 @@ async fn main(cluster: Cluster) -> Result<(), Box<dyn std::error::Error>> {
     };
     let workers = try_join_all((0..group.bundles()).map(spawn)).await?;
 
-    let pieces = RefCell::new((0..BELOW).step_by(PIECE));
-    let work = workers.iter().map(async |worker| {
-        let mut found = Vec::new();
-        // The next piece is taken when the last one is done.
-        while let Some(from) = { pieces.borrow_mut().next() } {
-            let piece = from..BELOW.min(from + PIECE as u64);
-            found.push(worker.ask(Count(piece)).await?);
-        }
-        Ok::<_, AskError>(found)
-    });
-    let found = try_join_all(work).await?;
-    for (worker, found) in found.iter().enumerate() {
-        println!("worker {worker} did {} pieces", found.len());
-    }
-    let primes: u64 = found.iter().flatten().sum();
+    let pool = Pool::of(workers);
+    let pieces = (0..BELOW).step_by(PIECE);
+    let pieces = pieces.map(|from| Count(from..BELOW.min(from + PIECE as u64)));
+    let primes = pool.map(pieces).map(|(_, count)| count);
+    let primes = primes.try_fold(0, async |sum, count| Ok(sum + count));
+    let primes = primes.await?;
     println!("{primes} primes below {BELOW}");
     assert_eq!(primes, 78_498);
     Ok(())

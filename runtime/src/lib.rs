@@ -63,7 +63,7 @@ pub mod program;
 pub mod wire;
 
 pub use actor::{
-    AskError, Bundle, Fate, Handle, PlacementGroup, Replies, ReplyStream, current, save,
+    AskError, Bundle, Fate, Handle, PlacementGroup, Pool, Replies, ReplyStream, current, save,
 };
 pub use build_id::{build_id, declare_build_id};
 pub use cluster::affinity::{Affinity, AffinityTo};

@@ -16,9 +16,9 @@ struct Add(u64);
 
 #[corehold::handler]
 impl Handler<Add> for Counter {
-    type Result = MessageResult<Add>;
+    type Result = actix::MessageResult<Add>;
     fn handle(&mut self, Add(n): Add, _: &mut Self::Context) -> Self::Result {
-        MessageResult(Sum(n))
+        actix::MessageResult(Sum(n))
     }
 }
 

@@ -14,7 +14,7 @@ pub struct Keeper {
 #[rtype(result = "()")]
 pub struct Keep(pub u64);
 
-#[derive(Message, Serialize, Deserialize)]
+#[derive(Clone, Message, Serialize, Deserialize)]
 #[rtype(result = "Vec<u64>")]
 pub struct Kept;
 
@@ -30,7 +30,7 @@ pub struct Slow {
 #[rtype(result = "()")]
 pub struct Panic(pub String);
 
-#[derive(Message, Serialize, Deserialize)]
+#[derive(Clone, Message, Serialize, Deserialize)]
 #[rtype(result = "(String, u32, u32)")]
 pub struct Whereabouts;
 

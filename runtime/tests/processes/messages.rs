@@ -2,15 +2,18 @@
 
 use std::time::Duration;
 
-use corehold::Fate;
 use corehold::prelude::*;
+use corehold::{Fate, Pool};
 use futures_util::StreamExt as _;
 
 use crate::actors::{Keep, KeepMany, Keeper, Kept, Panic, Recite, Slow, Whereabouts};
-use crate::cluster::{ONE, TestCluster};
+use crate::cluster::{ONE, TWO, TestCluster};
 use crate::tester::{Clear, CountUp, Hang, How, Pair, Spell, Terms, Tester, Then};
 
 pub const CASES: &[(&str, fn())] = &[
+    ("a_pool_gives_work_to_who_has_least", pool_shares),
+    ("a_pool_asks_all_in_order", pool_asks_all),
+    ("a_pool_goes_on_without_its_dead", pool_loses),
     ("a_dropped_ask_ends_its_handlers_future", dropped_running),
     ("a_dropped_ask_is_taken_out_of_the_mailbox", dropped_waiting),
     ("a_late_message_is_not_begun", late),
@@ -43,6 +46,78 @@ pub const CASES: &[(&str, fn())] = &[
         stream_fails,
     ),
 ];
+
+/// A pool of keepers on two nodes.
+async fn pool(cluster: &Cluster) -> corehold::Result<Pool<Keeper>> {
+    let mut members = Vec::new();
+    for kind in ["a", "b", "a"] {
+        let keeper = cluster.actor(Keeper::default()).label("kind", kind);
+        members.push(keeper.spawn().await?);
+    }
+    Ok(Pool::of(members))
+}
+
+fn pool_shares() {
+    TestCluster::up(TWO).drive(async |cluster| {
+        let pool = pool(&cluster).await?;
+        // One that is slow is passed by; no message is lost or doubled.
+        let slow = pool.members()[1].ask(Slow {
+            load: Vec::new(),
+            milliseconds: 600,
+        });
+        let busy = pool.member();
+        assert_eq!(&*busy, &pool.members()[0]);
+        let others = pool.map((0..200).map(Keep)).collect::<Vec<_>>();
+        let (slow, others) = tokio::join!(slow.into_future(), others);
+        slow?;
+        let mut numbers: Vec<usize> = others.iter().map(|(n, _)| *n).collect();
+        numbers.sort_unstable();
+        assert_eq!(numbers, (0..200).collect::<Vec<_>>());
+        assert!(others.iter().all(|(_, told)| told.is_ok()));
+        let mut kept: Vec<Vec<u64>> = Vec::new();
+        for all in pool.ask_all(Kept).await {
+            kept.push(all?);
+        }
+        let mut all = kept.concat();
+        all.sort_unstable();
+        assert_eq!(all, (0..200).collect::<Vec<_>>());
+        // Each was asked, and in the order of the messages.
+        for kept in kept {
+            assert!(!kept.is_empty() && kept.is_sorted(), "{kept:?}");
+        }
+        Ok(())
+    });
+}
+
+fn pool_asks_all() {
+    TestCluster::up(TWO).drive(async |cluster| {
+        let pool = pool(&cluster).await?;
+        let places = pool.ask_all(Whereabouts).await;
+        let nodes: Vec<String> = places.into_iter().map(|place| place.unwrap().0).collect();
+        assert_eq!(nodes, ["one", "two", "one"]);
+        Ok(())
+    });
+}
+
+fn pool_loses() {
+    TestCluster::up(TWO).drive(async |cluster| {
+        let pool = pool(&cluster).await?;
+        let died = pool.ask(Panic("one less".into())).await.unwrap_err();
+        assert!(matches!(died, AskError::ActorDied { .. }), "{died}");
+        let work = pool.map((0..50).map(Keep)).collect::<Vec<_>>().await;
+        assert!(work.iter().all(|(_, kept)| kept.is_ok()), "{work:?}");
+        let all = pool.ask_all(Kept).await;
+        assert!(all[0].is_err() && all[1].is_ok() && all[2].is_ok());
+        for member in &pool.members()[1..] {
+            cluster.stop(member).await?;
+        }
+        for _ in 0..4 {
+            let dead = pool.ask(Keep(1)).await.unwrap_err();
+            assert!(matches!(dead, AskError::ActorDied { .. }), "{dead}");
+        }
+        Ok(())
+    });
+}
 
 /// Runs `test` against an actor from this process, and from another actor in its own.
 fn far_and_near(test: impl AsyncFn(Pair)) {

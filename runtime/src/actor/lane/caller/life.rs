@@ -179,9 +179,8 @@ fn life_end(
     let incarnation = location.incarnation;
     async move {
         loop {
-            match process.head.end_of(actor, incarnation).await {
-                Ok(after) => return after,
-                Err(_) => {}
+            if let Ok(after) = process.head.end_of(actor, incarnation).await {
+                return after;
             }
             match process.head.over() {
                 // Nobody is left who could answer: LN-4.
