@@ -10,7 +10,7 @@ use super::report::AskReport;
 use crate::observe::clock;
 
 /// How an ask can fail: the kinds of [`AskError`](crate::AskError), and `dropped`, where the asker gave up.
-const KINDS: [&str; 9] = [
+const KINDS: [&str; 12] = [
     "actor_died",
     "node_lost",
     "timeout",
@@ -18,10 +18,15 @@ const KINDS: [&str; 9] = [
     "codec",
     "no_handler",
     "no_reply",
+    "other_program",
+    "deadlock",
     "head_lost",
     DROPPED,
+    OTHER,
 ];
 const DROPPED: &str = "dropped";
+/// A kind that is not in the list.
+const OTHER: &str = "other";
 
 /// The asks of this process to actors of one type.
 #[derive(Debug, Default)]
@@ -83,9 +88,9 @@ impl Asking {
     }
 
     fn fail(&self, kind: &str) {
-        if let Some(index) = KINDS.iter().position(|k| *k == kind) {
-            meter(self.actor_type).failed[index].fetch_add(1, Ordering::Relaxed);
-        }
+        let index = KINDS.iter().position(|k| *k == kind);
+        let index = index.unwrap_or(KINDS.len() - 1);
+        meter(self.actor_type).failed[index].fetch_add(1, Ordering::Relaxed);
     }
 }
 
@@ -121,6 +126,7 @@ mod tests {
         const TYPE: &str = "counted once";
         Asking::begin(TYPE).end(None);
         Asking::begin(TYPE).end(Some("timeout"));
+        Asking::begin(TYPE).end(Some("of a later version"));
         drop(Asking::begin(TYPE));
         drop(Asking::begin(TYPE));
         let reports = reports();
@@ -131,6 +137,6 @@ mod tests {
             .iter()
             .map(|(k, n)| (k.as_str(), *n))
             .collect();
-        assert_eq!(failed, [("dropped", 2), ("timeout", 1)]);
+        assert_eq!(failed, [("dropped", 2), ("other", 1), ("timeout", 1)]);
     }
 }
