@@ -13,6 +13,9 @@ const MOST_TYPES: usize = 100;
 const OTHER: &str = "(other)";
 
 type Fmt = Result<(), std::fmt::Error>;
+/// A series' name, what it is, and its value of a `T`.
+type Series<T> = (&'static str, &'static str, fn(&T) -> u64);
+type Histograms = (&'static str, &'static str, fn(&TypeReport) -> &Times);
 
 /// `reports`, each under the name that its series have as their label `node`.
 pub(super) fn render(reports: Vec<(String, Report)>) -> String {
@@ -73,7 +76,7 @@ impl Reports {
     fn by_type(&self, to: &mut DescriptorEncoder<'_>) -> Fmt {
         let gauge = MetricType::Gauge;
         let counter = MetricType::Counter;
-        let gauges: [(&str, &str, fn(&TypeReport) -> u64); 3] = [
+        let gauges: [Series<TypeReport>; 3] = [
             ("corehold_actors", "Actors that live", |t| t.alive),
             (
                 "corehold_mailbox_messages",
@@ -90,7 +93,7 @@ impl Reports {
             let mut metric = to.encode_descriptor(name, help, None, gauge)?;
             self.each_type(|labels, t| metric.encode_family(labels)?.encode_gauge(&of(t)))?;
         }
-        let counters: [(&str, &str, fn(&TypeReport) -> u64); 3] = [
+        let counters: [Series<TypeReport>; 3] = [
             ("corehold_actor_starts", "Lives of actors begun", |t| {
                 t.starts
             }),
@@ -134,7 +137,7 @@ impl Reports {
                 .encode_family(labels)?
                 .encode_counter::<NoLabelSet, _, f64>(&busy, None)
         })?;
-        let times: [(&str, &str, fn(&TypeReport) -> &Times); 2] = [
+        let times: [Histograms; 2] = [
             (
                 "corehold_mailbox_wait_seconds",
                 "From a message's arrival at the actor's process to its handler's begin",
@@ -165,7 +168,6 @@ impl Reports {
                 histogram(metric.encode_family(&labels(node, asked))?, &asks.answered)?;
             }
         }
-        drop(metric);
         let mut metric = to.encode_descriptor(
             "corehold_asks_failed",
             "Asks that got no reply, by the kind of their error; dropped: the asker gave up",
@@ -197,8 +199,7 @@ impl Reports {
                 count(metric.encode_family(&labels)?, n)?;
             }
         }
-        drop(metric);
-        let gauges: [(&str, &str, fn(&Report) -> u64); 4] = [
+        let gauges: [Series<Report>; 4] = [
             ("corehold_held_cores", "Cores that actors hold", |r| {
                 r.held_cores
             }),
