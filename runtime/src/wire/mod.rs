@@ -50,7 +50,7 @@ pub struct Hello {
     /// Which build this is ([`crate::build_id`]).
     pub build_id: String,
     /// The id of its runtime's sources and, encoded, what it wants to be: to be read only where the runtime is the
-    /// same. See [`Hello::introduction`].
+    /// same. See [`Hello::of`].
     pub role: Vec<u8>,
 }
 
