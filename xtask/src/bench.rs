@@ -11,6 +11,8 @@ use crate::cargo::cargo;
 /// - `placement`: how fast the head decides who goes where.
 /// - `startup`: time of `corehold up` with two nodes, memory of idle processes.
 /// - `actors`: 10,000 actors over two local nodes.
+/// - `isolation`: what noisy neighbours do to a measurement, sealed, unpinned and under `taskset`.
+/// - `cycle`: kernels a second through verifier and benchmark, by what compiler and measurement allow.
 const BENCHES: &[(&str, &[&str])] = &[
     // The numbers are the program's own: only it knows the run record.
     (
@@ -34,6 +36,26 @@ const BENCHES: &[(&str, &[&str])] = &[
     (
         "actors",
         &["--package", "corehold", "--example", "bench_actors", "--"],
+    ),
+    (
+        "isolation",
+        &[
+            "--package",
+            "corehold-actors",
+            "--example",
+            "bench_isolation",
+            "--",
+        ],
+    ),
+    (
+        "cycle",
+        &[
+            "--package",
+            "corehold-actors",
+            "--example",
+            "bench_cycle",
+            "--",
+        ],
     ),
 ];
 
