@@ -27,8 +27,9 @@ fn honest_kernels_are_correct_and_measured() {
         ("openmp", OPENMP),
         ("blocked", BLOCKED),
     ] {
-        assert_eq!(bench.check(code), Verdict::Correct, "{name}");
-        let (Outcome::Measured(m) | Outcome::Contaminated(m)) = bench.measure(code) else {
+        let binary = compile(code);
+        assert_eq!(bench.check(&binary), Verdict::Correct, "{name}");
+        let (Outcome::Measured(m) | Outcome::Contaminated(m)) = bench.measure(&binary) else {
             panic!("{name} failed")
         };
         println!("{name}: {m:?}");

@@ -279,8 +279,8 @@ struct Times {
 
 impl Times {
     fn add(&mut self, batch: Batch, calls: usize, steal_ticks: u64) {
-        let waited =
-            batch.run_delay > RUN_DELAY_FLOOR && batch.run_delay > RUN_DELAY * batch.seconds;
+        let held_up = |time: f64| time > RUN_DELAY_FLOOR && time > RUN_DELAY * batch.seconds;
+        let waited = held_up(batch.run_delay) || held_up(batch.late);
         let time = batch.seconds / calls as f64;
         if waited || steal_ticks > 0 {
             self.disturbed.push(time);

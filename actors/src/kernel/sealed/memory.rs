@@ -88,6 +88,13 @@ impl Shared {
         unsafe { std::slice::from_raw_parts_mut(self.at.as_ptr().add(offset).cast(), len) }
     }
 
+    /// Makes all of it zero. Only when no child has it mapped any more.
+    pub(super) fn clear(&self) {
+        // SAFETY: all of our own mapping, of which no slice lives: they borrow `self`, and only for as long as a
+        // session lasts.
+        unsafe { self.at.as_ptr().write_bytes(0, self.len) };
+    }
+
     /// Reads one double that the child may be writing.
     pub(super) fn peek(&self, offset: usize) -> u64 {
         assert!(

@@ -32,6 +32,7 @@ mod lanes;
 mod layout;
 mod measure;
 mod memory;
+mod pairing;
 mod peak;
 mod priority;
 mod session;

@@ -39,6 +39,23 @@ impl Watch {
             .unwrap_or(0)
     }
 
+    /// Whether the child has as many system-call filters more than the calling thread: one that
+    /// runs on without the last, or with one of its own, does not. True where the operating
+    /// system does not tell (before Linux 5.9).
+    pub(super) fn has_filters(&self, more: u64) -> bool {
+        let count = |path: &str| {
+            let text = fs::read_to_string(path).unwrap_or_default();
+            let line = text
+                .lines()
+                .find_map(|l| l.strip_prefix("Seccomp_filters:"));
+            line.and_then(|t| t.trim().parse::<u64>().ok())
+        };
+        match (count("/proc/thread-self/status"), count(&self.status)) {
+            (Some(ours), Some(its)) => its == ours + more,
+            _ => true,
+        }
+    }
+
     /// Involuntary context switches of the child's first thread so far.
     pub(super) fn involuntary_switches(&self) -> u64 {
         let text = fs::read_to_string(&self.status).unwrap_or_default();
