@@ -43,7 +43,7 @@ impl Bench {
 
     pub fn measure(&self, binary: &Binary) -> Outcome {
         let budget = Budget {
-            call_timeout: Duration::from_millis(500),
+            call_timeout: Duration::from_secs(1),
             memory_bytes: 64 << 20,
             min_batches: 3,
             max_batches: 5,
@@ -63,7 +63,7 @@ impl Bench {
     pub fn check(&self, binary: &Binary) -> Verdict {
         let limits = Limits {
             slot: Some(self.slot.clone()),
-            timeout: Duration::from_secs(1),
+            timeout: Duration::from_secs(2),
             ..Limits::default()
         };
         check(binary, "dgemm", &SMALL_AND_ODD, &limits).unwrap()

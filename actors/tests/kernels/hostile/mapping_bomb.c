@@ -1,7 +1,7 @@
 /* Takes all memory by mappings that it shares with nobody.
  *
- * check: RuntimeError
- * measure: RuntimeError
+ * check: RuntimeError, Timeout
+ * measure: RuntimeError, Timeout
  */
 #include <string.h>
 #include <sys/mman.h>

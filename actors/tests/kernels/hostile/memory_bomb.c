@@ -1,7 +1,7 @@
 /* Takes all memory.
  *
- * check: RuntimeError
- * measure: RuntimeError
+ * check: RuntimeError, Timeout
+ * measure: RuntimeError, Timeout
  */
 #include <stdlib.h>
 #include <string.h>

@@ -5,10 +5,10 @@
 //! process is: the referee outside owns inputs, clock and verdict.
 #![no_main]
 
+mod clock;
 #[path = "../layout.rs"]
 #[allow(dead_code)]
 mod layout;
-mod clock;
 mod peak;
 mod shut_in;
 mod sys;
