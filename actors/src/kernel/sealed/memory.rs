@@ -13,6 +13,9 @@ use nix::unistd::ftruncate;
 
 use super::error::SealedError;
 
+/// Bytes of a cache line, or of half of one.
+const LINE: usize = 64;
+
 /// A memfd of fixed size, mapped here for reading and writing.
 #[derive(Debug)]
 pub(super) struct Shared {
@@ -86,6 +89,23 @@ impl Shared {
         );
         // SAFETY: as in `doubles`; the caller answers for aliases.
         unsafe { std::slice::from_raw_parts_mut(self.at.as_ptr().add(offset).cast(), len) }
+    }
+
+    /// Takes `len` bytes at `offset` out of all caches of the machine; does nothing on processors whose
+    /// instruction for that is not known here.
+    pub(super) fn flush(&self, offset: usize, len: usize) {
+        assert!(offset + len <= self.len, "inside the mapping");
+        for line in (offset / LINE * LINE..offset + len).step_by(LINE) {
+            // SAFETY: inside the mapping, whose start is that of a page; the instruction changes no data.
+            unsafe {
+                let at = self.at.as_ptr().add(line);
+                #[cfg(target_arch = "x86_64")]
+                std::arch::x86_64::_mm_clflush(at);
+                #[cfg(target_arch = "aarch64")]
+                std::arch::asm!("dc civac, {}", in(reg) at, options(nostack, preserves_flags));
+                std::hint::black_box(at);
+            }
+        }
     }
 
     /// Makes all of it zero. Only when no child has it mapped any more.

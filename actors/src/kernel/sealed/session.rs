@@ -24,7 +24,7 @@ use super::layout::{
 use super::memory::{Shared, sealed_file};
 use super::pairing::Pairing;
 use super::watch::Watch;
-use crate::kernel::{Binary, Verdict};
+use crate::kernel::{Binary, Caches, Verdict};
 
 /// The runner, built by build.rs.
 static RUNNER: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/runner"));
@@ -54,6 +54,8 @@ pub(super) struct Order<'a> {
     pub load_timeout: Duration,
     /// Libraries to load before the kernel, which is then trusted.
     pub trusted: &'a [PathBuf],
+    /// Whether the calls find their matrices in the caches.
+    pub caches: Caches,
 }
 
 /// One child with its shared memory.
@@ -64,6 +66,7 @@ pub(super) struct Session {
     arena: Option<Arena>,
     grids: Vec<Grid>,
     number: u64,
+    caches: Caches,
     pub watch: Watch,
 }
 
@@ -125,7 +128,7 @@ impl Session {
             limits: &[],
         };
         let child = sandbox.spawn(enclosure)?;
-        let watch = Watch::of(child.pid(), order.cores);
+        let watch = Watch::of(child.pid(), order.cores, order.threads);
         let mut session = Self {
             child,
             control,
@@ -133,6 +136,7 @@ impl Session {
             arena: Some(arena),
             grids,
             number: 0,
+            caches: order.caches,
             watch,
         };
         session
@@ -158,6 +162,9 @@ impl Session {
         let begin = Instant::now();
         let pairing = Pairing::draw(self.arena(), count, &mut rand::rng());
         let secrets = self.fill(&pairing);
+        if self.caches == Caches::Cold {
+            self.chill(&pairing);
+        }
         // SAFETY: the child only reads the control page, and is frozen.
         unsafe { (*self.control.start::<Control>()).call_count = count as u64 };
         let thawed = Instant::now();
@@ -165,13 +172,17 @@ impl Session {
         self.tell(PING);
         let answered = self.wait_event(timeout.max(LEAST_PATIENCE), "before its first call")?;
         let delay = self.watch.run_delay_ns();
+        let own = self.watch.own_ns();
         let start = Instant::now();
         self.reveal(&pairing, &secrets);
         self.tell(RUN);
         let end = self
             .wait_event(timeout, "")
             .map_err(|fault| self.name_call(fault, count))?;
+        // Where the referee's thread is on a held core, the child waits for it.
+        let own = self.watch.own_ns().saturating_sub(own);
         let delay = self.watch.run_delay_ns().saturating_sub(delay);
+        let delay = delay.saturating_sub(own);
         let noted = self.note(&pairing);
         self.child.enclosure().freeze()?;
         self.verify(&pairing, &secrets, &noted)?;
@@ -241,6 +252,16 @@ impl Session {
             fill(shape, self.grids[i], a, b, c)
         };
         pairing.offsets.iter().enumerate().map(of_call).collect()
+    }
+
+    /// Takes the matrices out of all caches. The child, frozen, can't bring them back before the start.
+    fn chill(&self, pairing: &Pairing) {
+        let arena = self.arena();
+        for (planned, at) in arena.plan.iter().zip(&pairing.offsets) {
+            arena.inputs.flush(at.a, 8 * planned.shape.a_len());
+            arena.inputs.flush(at.b, 8 * planned.shape.b_len());
+            arena.outputs.flush(at.c, 8 * planned.shape.c_len());
+        }
     }
 
     /// Tells which matrices belong together, and puts the true values of the late elements in place.
