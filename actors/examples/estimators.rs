@@ -190,24 +190,20 @@ fn compare(data: &str) -> Result<()> {
                 .map(|(beside, all)| {
                     (
                         beside,
-                        all.iter()
-                            .filter_map(|r| rate(r, keep, estimator))
-                            .collect(),
+                        all.iter().map(|r| rate(r, keep, estimator)).collect(),
                     )
                 })
                 .collect();
+            let none = Vec::new();
             let quiet = rates.iter().find(|(b, _)| **b == "nothing");
-            let quiet = quiet.map_or(f64::NAN, |(_, r)| quantile(&sorted(r.iter().copied()), 0.5));
+            let quiet = quiet.map_or(&none, |(_, rates)| rates);
             print!("| {filter} | {name} |");
             for rates in rates.values() {
-                let typical = quantile(&sorted(rates.iter().copied()), 0.5);
-                let mean = rates.iter().sum::<f64>() / rates.len() as f64;
-                let var =
-                    rates.iter().map(|r| (r - mean).powi(2)).sum::<f64>() / rates.len() as f64;
                 print!(
-                    " {typical:.2}, {:+.1} %, CV {:.1} % |",
-                    100.0 * (typical / quiet - 1.0),
-                    100.0 * var.sqrt() / mean
+                    " {:.2}, {:+.1} %, {:.1} % |",
+                    middle(rates.iter().copied()),
+                    100.0 * bias(rates, quiet),
+                    100.0 * apart(rates)
                 );
             }
             println!();
@@ -216,16 +212,37 @@ fn compare(data: &str) -> Result<()> {
     Ok(())
 }
 
+/// How far neighbours move the rate: turns are compared with the quiet one of the same round, for the host itself
+/// wanders over minutes.
+fn bias(rates: &[f64], quiet: &[f64]) -> f64 {
+    let turns = rates.chunks(TURN).zip(quiet.chunks(TURN));
+    middle(turns.map(|(r, q)| middle(r.iter().copied()) / middle(q.iter().copied()) - 1.0))
+}
+
+/// How far two measurements in a row are apart, as a share of the rate.
+fn apart(rates: &[f64]) -> f64 {
+    let pairs = rates.chunks(TURN).flat_map(|turn| turn.windows(2));
+    middle(pairs.map(|pair| 2.0 * (pair[0] - pair[1]).abs() / (pair[0] + pair[1])))
+}
+
+/// The median of the values that are numbers.
+fn middle(values: impl Iterator<Item = f64>) -> f64 {
+    quantile(&sorted(values.filter(|v| !v.is_nan())), 0.5)
+}
+
 fn columns(beside: &BTreeMap<String, Vec<Recorded>>) -> String {
     let names: Vec<String> = beside.keys().map(|name| format!("beside {name}")).collect();
     names.join(" | ")
 }
 
-/// GFLOPS of a measurement; nothing where fewer than three batches count.
-fn rate(recorded: &Recorded, keep: fn(Kind) -> bool, estimator: Estimator) -> Option<f64> {
+/// GFLOPS of a measurement; not a number where fewer than three batches count.
+fn rate(recorded: &Recorded, keep: fn(Kind) -> bool, estimator: Estimator) -> f64 {
     let kept = recorded.samples.iter().filter(|s| keep(s.kind));
     let times = sorted(kept.map(|s| s.seconds));
-    (times.len() >= 3).then(|| recorded.flops / estimator(&times) * 1e-9)
+    match times.len() {
+        0..3 => f64::NAN,
+        _ => recorded.flops / estimator(&times) * 1e-9,
+    }
 }
 
 fn sorted(values: impl Iterator<Item = f64>) -> Vec<f64> {

@@ -16,6 +16,29 @@ use super::error::SealedError;
 /// Bytes of a cache line, or of half of one.
 const LINE: usize = 64;
 
+/// Takes `len` bytes out of all caches of the machine; does nothing on processors whose instruction for that is
+/// not known here.
+///
+/// # Safety
+/// The bytes must be mapped.
+pub(super) unsafe fn flush(at: *const u8, len: usize) {
+    let before = at as usize % LINE;
+    for line in (0..before + len).step_by(LINE) {
+        let line = at.wrapping_sub(before).wrapping_add(line);
+        // SAFETY: a line with bytes that the caller says are mapped; the instruction changes no data.
+        #[cfg(target_arch = "x86_64")]
+        unsafe {
+            std::arch::x86_64::_mm_clflush(line)
+        };
+        // SAFETY: as above.
+        #[cfg(target_arch = "aarch64")]
+        unsafe {
+            std::arch::asm!("dc civac, {}", in(reg) line, options(nostack, preserves_flags))
+        };
+        std::hint::black_box(line);
+    }
+}
+
 /// A memfd of fixed size, mapped here for reading and writing.
 #[derive(Debug)]
 pub(super) struct Shared {
@@ -91,21 +114,11 @@ impl Shared {
         unsafe { std::slice::from_raw_parts_mut(self.at.as_ptr().add(offset).cast(), len) }
     }
 
-    /// Takes `len` bytes at `offset` out of all caches of the machine; does nothing on processors whose
-    /// instruction for that is not known here.
+    /// Takes `len` bytes at `offset` out of all caches: see [`flush`].
     pub(super) fn flush(&self, offset: usize, len: usize) {
         assert!(offset + len <= self.len, "inside the mapping");
-        for line in (offset / LINE * LINE..offset + len).step_by(LINE) {
-            // SAFETY: inside the mapping, whose start is that of a page; the instruction changes no data.
-            unsafe {
-                let at = self.at.as_ptr().add(line);
-                #[cfg(target_arch = "x86_64")]
-                std::arch::x86_64::_mm_clflush(at);
-                #[cfg(target_arch = "aarch64")]
-                std::arch::asm!("dc civac, {}", in(reg) at, options(nostack, preserves_flags));
-                std::hint::black_box(at);
-            }
-        }
+        // SAFETY: inside the mapping.
+        unsafe { flush(self.at.as_ptr().add(offset), len) };
     }
 
     /// Makes all of it zero. Only when no child has it mapped any more.
