@@ -136,7 +136,9 @@ const ESTIMATORS: [(&str, Estimator); 6] = [
 ];
 
 /// Which batches count.
-const FILTERS: [(&str, fn(Kind) -> bool); 3] = [
+type Filter = fn(Kind) -> bool;
+
+const FILTERS: [(&str, Filter); 3] = [
     ("all", |_| true),
     ("undisturbed", |kind| kind != Kind::Disturbed),
     ("quiet", |kind| kind == Kind::Quiet),
@@ -236,7 +238,7 @@ fn columns(beside: &BTreeMap<String, Vec<Recorded>>) -> String {
 }
 
 /// GFLOPS of a measurement; not a number where fewer than three batches count.
-fn rate(recorded: &Recorded, keep: fn(Kind) -> bool, estimator: Estimator) -> f64 {
+fn rate(recorded: &Recorded, keep: Filter, estimator: Estimator) -> f64 {
     let kept = recorded.samples.iter().filter(|s| keep(s.kind));
     let times = sorted(kept.map(|s| s.seconds));
     match times.len() {

@@ -36,7 +36,7 @@ pub enum Kind {
 
 /// A batch is disturbed when its threads waited for their cores for more than this share of the
 /// time, and for more than what the kernel's own ticks and interrupts come to.
-const RUN_DELAY: f64 = 0.001;
+const RUN_DELAY: f64 = 0.005;
 const RUN_DELAY_FLOOR: f64 = 60e-6;
 /// What the child's answer to the thaw may be late by, as a share of the batch.
 const LATE: f64 = 0.01;
