@@ -140,13 +140,14 @@ fn report(name: &str, all: &[Measured]) {
     let ms = |f: fn(&Measured) -> f64| 1e3 * all.iter().map(f).sum::<f64>() / all.len() as f64;
     println!(
         "{name}: {mean:.2} GFLOPS, CV {:.2} %, {contaminated} contaminated, {retried} batches retried; \
-         {:.1} ms = start {:.1} + warm-up {:.1} + timed {:.1} + referee {:.1} + end {:.1}; {} calls a batch",
+         {:.1} ms = start {:.1} + warm-up {:.1} + timed {:.1} + referee {:.1} + canary {:.1} + end {:.1}; {} calls a batch",
         100.0 * cv,
         ms(|m| m.breakdown.total),
         ms(|m| m.breakdown.start),
         ms(|m| m.breakdown.warm_up),
         ms(|m| m.breakdown.timed),
         ms(|m| m.breakdown.referee),
+        ms(|m| m.breakdown.canary),
         ms(|m| m.breakdown.end),
         all.last().map_or(0, |m| m.calls_a_batch),
     );

@@ -1,261 +1,233 @@
-//! The sealed measurement of hostile kernels: none is rewarded, nothing is left behind.
+//! Hostile kernels: none is rewarded, nothing is left behind, and the next honest kernel is measured as before.
+//!
+//! The attacks are data: `kernels/hostile/`, a file each. A comment on top of it says what it tries, and by stage which
+//! verdicts are right: `rules:` (`refused` unless told otherwise; `passes` for what is plain C, `either`),
+//! `compile:` (of the compiler; the later stages are told where it may compile), `check:` and `measure:`.
+//! `Correct` and `Honest` are for attacks without effect: the kernel is then as fast as it is without them.
 
 #[allow(dead_code, reason = "each test file uses a part")]
 mod bench;
 
+use std::collections::BTreeSet;
 use std::path::Path;
+use std::time::Duration;
 
 use bench::Bench;
-use corehold_actors::kernel::{Outcome, Verdict};
+use corehold_actors::kernel::compiler::Limits;
+use corehold_actors::kernel::{Binary, Compiler, Kernel, Outcome, Problem, Verdict, rules};
 
-/// A kernel of a body and what stands before it; `$ikj` in it is an honest product.
-fn hostile(before: &str, body: &str) -> String {
-    let ikj = "for (int i = 0; i < m; i++) for (int p = 0; p < k; p++) for (int j = 0; j < n; j++) \
-               c[i * n + j] += a[i * k + p] * b[p * n + j];";
-    format!(
-        "#include <stdlib.h>\n#include <stdio.h>\n#include <string.h>\n#include <unistd.h>\n{before}\n\
-         void dgemm(int m, int n, int k, const double *restrict a, const double *restrict b, double *restrict c) \
-         {{ {} }}",
-        body.replace("$ikj", ikj)
-    )
+const HONEST: &str = include_str!("kernels/ikj.c");
+/// An attack without effect is not faster than the honest kernel, of which the fastest of many measurements is known.
+const NO_GAIN: f64 = 1.2;
+
+/// A file of the folder.
+struct Attack {
+    name: String,
+    code: String,
 }
 
-/// What hostile kernels must come to. `None`: any failure will do.
-type Want = fn(&Verdict) -> bool;
+impl Attack {
+    /// All files, by name.
+    fn all() -> Vec<Attack> {
+        let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/kernels/hostile");
+        let mut all: Vec<Attack> = std::fs::read_dir(folder)
+            .unwrap()
+            .map(|entry| {
+                let path = entry.unwrap().path();
+                Attack {
+                    name: path.file_stem().unwrap().to_string_lossy().into_owned(),
+                    code: std::fs::read_to_string(path).unwrap(),
+                }
+            })
+            .collect();
+        all.sort_by(|x, y| x.name.cmp(&y.name));
+        all
+    }
 
-const WRONG: Want = |v| matches!(v, Verdict::WrongResult(_));
-const DEAD: Want = |v| matches!(v, Verdict::RuntimeError(_));
-const LATE: Want = |v| matches!(v, Verdict::Timeout(_));
+    /// What the comment on top says of a stage.
+    fn right(&self, stage: &str) -> Vec<&str> {
+        let (comment, _) = self.code.split_once("*/").expect("a comment on top");
+        let line = comment.lines().find_map(|line| {
+            line.trim_start_matches([' ', '*'])
+                .strip_prefix(stage)?
+                .strip_prefix(": ")
+        });
+        line.map_or(Vec::new(), |line| line.split(", ").collect())
+    }
 
-#[test]
-fn hostile_kernels_fail_the_measurement() {
-    let Some(bench) = Bench::new() else { return };
-    let float = "static float fa[1 << 16], fb[1 << 16];";
-    let to_float = "for (int i = 0; i < m * k; i++) fa[i] = a[i]; for (int i = 0; i < k * n; i++) fb[i] = b[i];";
-    let product = "for (int i = 0; i < m; i++) for (int j = 0; j < n; j++) { float s = 0; \
-                   for (int p = 0; p < k; p++) s += fa[i * k + p] * fb[p * n + j]; c[i * n + j] += s; }";
-    let thread = "#include <pthread.h>\nstatic int m_, n_, k_; static const double *a_, *b_; static double *c_;\n\
-                  static void *late(void *x) { int m = m_, n = n_, k = k_; const double *a = a_, *b = b_; \
-                  double *c = c_; for (int i = 0; i < m * n; i++) c[i] += 1; return 0; }";
-    let cases: Vec<(&str, String, Want)> = vec![
-        (
-            "float inside",
-            hostile(float, &format!("{to_float}{product}")),
-            WRONG,
-        ),
-        (
-            "result cache",
-            hostile(
-                "static double *old;",
-                "if (!old) { $ikj old = malloc(8 * m * n); memcpy(old, c, 8 * m * n); } \
-                     else memcpy(c, old, 8 * m * n);",
-            ),
-            WRONG,
-        ),
-        (
-            "skips after the first call",
-            hostile("static int calls;", "if (calls++ == 0) { $ikj }"),
-            WRONG,
-        ),
-        ("does nothing", hostile("", ""), WRONG),
-        (
-            "ignores C",
-            hostile("", "memset(c, 0, 8 * m * n); $ikj"),
-            WRONG,
-        ),
-        ("leaves one row out", hostile("", "m--; $ikj"), WRONG),
-        (
-            "NaN",
-            hostile("", "for (int i = 0; i < m * n; i++) c[i] = 0.0 / 0.0;"),
-            WRONG,
-        ),
-        (
-            "infinity",
-            hostile("", "for (int i = 0; i < m * n; i++) c[i] = 1.0 / 0.0;"),
-            WRONG,
-        ),
-        (
-            "background thread",
-            hostile(
-                thread,
-                "pthread_t t; m_ = m; n_ = n; k_ = k; a_ = a; b_ = b; c_ = c; \
-                     if (pthread_create(&t, 0, late, 0)) abort();",
-            ),
-            DEAD,
-        ),
-        ("exit(0)", hostile("", "exit(0);"), DEAD),
-        (
-            "constructor that prints and exits",
-            hostile(
-                "__attribute__((constructor)) static void f(void) { puts(\"PASS 57.9 GFLOPS\"); fflush(stdout); _exit(0); }",
-                "$ikj",
-            ),
-            DEAD,
-        ),
-        (
-            "writes to A",
-            hostile("", "((double *)a)[0] = 0; $ikj"),
-            DEAD,
-        ),
-        (
-            "makes A writable",
-            hostile(
-                "#include <sys/mman.h>",
-                "if (!mprotect((void *)a, 4096, PROT_READ | PROT_WRITE)) ((double *)a)[0] = 0; else abort(); $ikj",
-            ),
-            DEAD,
-        ),
-        ("writes beyond C", hostile("", "$ikj c[m * n] = 1;"), DEAD),
-        (
-            "infinite loop",
-            hostile("", "for (;;) __asm__ volatile(\"\");"),
-            LATE,
-        ),
-        (
-            "loops while it is loaded",
-            hostile(
-                "__attribute__((constructor)) static void f(void) { for (;;) __asm__ volatile(\"\"); }",
-                "$ikj",
-            ),
-            LATE,
-        ),
-        (
-            "memory bomb",
-            hostile(
-                "static char *volatile p;",
-                "for (;;) { p = malloc(1 << 24); memset(p, 1, 1 << 24); }",
-            ),
-            DEAD,
-        ),
-        ("fork bomb", hostile("", "for (;;) fork();"), DEAD),
-        (
-            "reads a file",
-            hostile(
-                "",
-                "FILE *f = fopen(\"/etc/passwd\", \"r\"); if (!f) abort(); $ikj",
-            ),
-            DEAD,
-        ),
-        (
-            "opens a socket",
-            hostile(
-                "#include <sys/socket.h>",
-                "socket(AF_INET, SOCK_STREAM, 0); $ikj",
-            ),
-            DEAD,
-        ),
-        (
-            "looks at the clock",
-            hostile("#include <x86intrin.h>", "if (__rdtsc() == 1) return; $ikj"),
-            DEAD,
-        ),
-        (
-            "kills its parent",
-            hostile("#include <signal.h>", "kill(-1, 9); $ikj"),
-            DEAD,
-        ),
-        (
-            "says done early",
-            hostile("", "long x = 1; write(4, &x, 8); $ikj"),
-            |v| WRONG(v) || DEAD(v),
-        ),
-        ("has another name", "void gemm(void) {}".into(), DEAD),
-        (
-            "needs what is not there",
-            hostile("void helper(void);", "helper();"),
-            DEAD,
-        ),
-    ];
-    for (name, code, want) in cases {
-        match bench.measure(&code) {
-            Outcome::Failed(verdict) => {
-                println!("{name}: {verdict:?}");
-                assert!(want(&verdict), "{name}: {verdict:?}");
-            }
-            other => panic!("{name}: {other:?}"),
+    /// Complains unless `is` is right in this stage.
+    fn judge(&self, stage: &str, is: &str, told: &dyn std::fmt::Debug, wrong: &mut Vec<String>) {
+        println!("{} {stage}: {told:?}", self.name);
+        let right = self.right(stage);
+        if !right.contains(&is) {
+            wrong.push(format!(
+                "{} {stage}: {told:?}, where {right:?} is right",
+                self.name
+            ));
         }
     }
-    assert_nothing_left();
+}
+
+fn name(verdict: &Verdict) -> &'static str {
+    match verdict {
+        Verdict::Correct => "Correct",
+        Verdict::FormatViolation(_) => "FormatViolation",
+        Verdict::LibraryViolation(_) => "LibraryViolation",
+        Verdict::CompileError(_) => "CompileError",
+        Verdict::Timeout(_) => "Timeout",
+        Verdict::RuntimeError(_) => "RuntimeError",
+        Verdict::WrongResult(_) => "WrongResult",
+    }
+}
+
+fn compiler() -> Compiler {
+    let limits = Limits {
+        wall: Duration::from_secs(4),
+        cpu_seconds: 2,
+        ..Limits::default()
+    };
+    Compiler::find_in(&std::env::var_os("PATH").unwrap(), limits).unwrap()
 }
 
 #[test]
-fn hostile_kernels_fail_the_check() {
-    let Some(bench) = Bench::new() else { return };
-    let cases: Vec<(&str, String, Want)> = vec![
-        (
-            "only right for 256",
-            hostile("", "if (m == 256) { $ikj }"),
-            WRONG,
-        ),
-        (
-            "whole tiles only",
-            hostile("", "m = m / 4 * 4; $ikj"),
-            WRONG,
-        ),
-        (
-            "reads beyond A",
-            hostile("", "(void)*(volatile const double *)(a + m * k); $ikj"),
-            DEAD,
-        ),
-        (
-            "reads before B",
-            hostile("", "(void)*(volatile const double *)(b - 1); $ikj"),
-            DEAD,
-        ),
-        ("writes beyond C", hostile("", "$ikj c[m * n] = 1;"), DEAD),
-        ("writes before C", hostile("", "$ikj c[-1] = 1;"), DEAD),
-        (
-            "float products, double sums",
-            hostile(
-                "",
-                "for (int i = 0; i < m; i++) for (int j = 0; j < n; j++) \
-            for (int p = 0; p < k; p++) c[i * n + j] += (float)a[i * k + p] * (float)b[p * n + j];",
-            ),
-            WRONG,
-        ),
-        (
-            "infinite loop",
-            hostile("", "for (;;) __asm__ volatile(\"\");"),
-            LATE,
-        ),
-    ];
-    for (name, code, want) in cases {
-        let verdict = bench.check(&code);
-        println!("{name}: {verdict:?}");
-        assert!(want(&verdict), "{name}: {verdict:?}");
+fn the_rules_refuse_what_is_not_plain_c() {
+    let problem = Problem::find("dgemm").unwrap();
+    let mut wrong = Vec::new();
+    for attack in Attack::all() {
+        let refused = rules::check(&problem, &Kernel::from_code(&problem, &attack.code)).is_err();
+        match attack.right("rules")[..] {
+            ["passes"] if refused => wrong.push(format!("{} is plain C", attack.name)),
+            [] if !refused => wrong.push(format!("{} passes the rules", attack.name)),
+            _ => {}
+        }
     }
-    assert_nothing_left();
+    assert!(wrong.is_empty(), "{}", wrong.join("\n"));
 }
 
-/// No cgroup of ours but the slot's, and no child.
-fn assert_nothing_left() {
-    let mine = format!("corehold-{}-", std::process::id());
-    for root in [
-        "/sys/fs/cgroup",
-        "/sys/fs/cgroup/unified",
-        "/sys/fs/cgroup/freezer",
-    ] {
-        let Ok(groups) = Path::new(root).read_dir() else {
+#[test]
+fn hostile_sources_tell_nothing_and_end() {
+    let compiler = compiler();
+    let mut wrong = Vec::new();
+    for attack in Attack::all() {
+        if attack.right("compile").is_empty() {
+            continue;
+        }
+        let compiled = compiler.compile(&attack.code).unwrap();
+        let Err(verdict) = compiled else {
+            if attack.right("measure").is_empty() {
+                wrong.push(format!("{} compiles", attack.name));
+            }
             continue;
         };
-        let left: Vec<_> = groups
-            .flatten()
-            .map(|g| g.file_name().to_string_lossy().into_owned())
-            .filter(|name| name.starts_with(&mine) && name.ends_with("-child"))
-            .collect();
-        assert!(left.is_empty(), "left in {root}: {left:?}");
+        attack.judge("compile", name(&verdict), &verdict, &mut wrong);
+        if format!("{verdict:?}").contains("root") {
+            wrong.push(format!("{} tells a secret: {verdict:?}", attack.name));
+        }
     }
-    let pid = std::process::id();
-    let children = std::fs::read_dir(format!("/proc/{pid}/task"))
-        .unwrap()
-        .flatten();
-    for thread in children {
-        let left = std::fs::read_to_string(thread.path().join("children")).unwrap_or_default();
-        let left = left.trim();
-        // Another test of this process may have a child at this moment, but core 1 is ours.
-        assert!(
-            left.is_empty() || left.split(' ').count() <= 1,
-            "children left: {left}"
-        );
+    assert!(wrong.is_empty(), "{}", wrong.join("\n"));
+    assert_no_children();
+}
+
+#[test]
+fn hostile_kernels_get_no_reward_and_leave_nothing() {
+    let Some(bench) = Bench::new() else { return };
+    let compiler = compiler();
+    let honest = compiler.compile(HONEST).unwrap().unwrap();
+    let before = Traces::now();
+    let (mut wrong, mut gains, mut fastest) = (Vec::new(), Vec::new(), 0.0f64);
+    for attack in Attack::all() {
+        if attack.right("measure").is_empty() {
+            continue;
+        }
+        let binary = match compiler.compile(&attack.code).unwrap() {
+            Ok(binary) => binary,
+            Err(verdict) => {
+                attack.judge("compile", name(&verdict), &verdict, &mut wrong);
+                continue;
+            }
+        };
+        let verdict = bench.check(&binary);
+        attack.judge("check", name(&verdict), &verdict, &mut wrong);
+        match bench.measure(&binary) {
+            Outcome::Failed(verdict) => {
+                attack.judge("measure", name(&verdict), &verdict, &mut wrong);
+            }
+            Outcome::Measured(m) | Outcome::Contaminated(m) => {
+                gains.push((attack.name.clone(), m.gflops));
+                attack.judge("measure", "Honest", &m.gflops, &mut wrong);
+            }
+        }
+        let left = Traces::now().beyond(&before);
+        assert!(left.is_empty(), "{} leaves {left:?}", attack.name);
+        fastest = fastest.max(after(&bench, &honest, &attack.name));
     }
+    println!("the honest kernel in between: at most {fastest:.2} GFLOPS");
+    for (name, gflops) in gains {
+        println!("{name}: {gflops:.2} GFLOPS");
+        if gflops > NO_GAIN * fastest {
+            wrong.push(format!("{name} gains: {gflops} for {fastest} GFLOPS"));
+        }
+    }
+    assert!(wrong.is_empty(), "{}", wrong.join("\n"));
+}
+
+/// The rate of the honest kernel, which is right and measured as ever.
+fn after(bench: &Bench, honest: &Binary, attack: &str) -> f64 {
+    match bench.measure(honest) {
+        Outcome::Measured(m) | Outcome::Contaminated(m) => {
+            println!("  honest after {attack}: {:.2} GFLOPS", m.gflops);
+            m.gflops
+        }
+        Outcome::Failed(verdict) => panic!("honest after {attack}: {verdict:?}"),
+    }
+}
+
+/// What a measurement could leave behind: processes, cgroups, files.
+#[derive(Debug)]
+struct Traces(BTreeSet<String>);
+
+impl Traces {
+    fn now() -> Self {
+        let mut all: BTreeSet<String> = children().into_iter().collect();
+        let mine = format!("corehold-{}-", std::process::id());
+        for root in [
+            "/sys/fs/cgroup",
+            "/sys/fs/cgroup/unified",
+            "/sys/fs/cgroup/freezer",
+            "/sys/fs/cgroup/cpuset",
+        ] {
+            all.extend(names(root).filter(|name| name.starts_with(&mine)));
+        }
+        for folder in ["/tmp", "/dev/shm"] {
+            let ours = |name: &String| name.contains("corehold-cc-") || name.contains("hostile");
+            all.extend(names(folder).filter(ours));
+        }
+        Self(all)
+    }
+
+    fn beyond(&self, before: &Self) -> Vec<String> {
+        self.0.difference(&before.0).cloned().collect()
+    }
+}
+
+fn names(folder: &str) -> impl Iterator<Item = String> {
+    let entries = Path::new(folder).read_dir().into_iter().flatten().flatten();
+    entries.map(|entry| entry.file_name().to_string_lossy().into_owned())
+}
+
+/// The children of this process.
+fn children() -> Vec<String> {
+    let threads = std::fs::read_dir("/proc/self/task").unwrap().flatten();
+    threads
+        .filter_map(|thread| std::fs::read_to_string(thread.path().join("children")).ok())
+        .flat_map(|text| {
+            text.split_whitespace()
+                .map(|pid| format!("process {pid}"))
+                .collect::<Vec<_>>()
+        })
+        .collect()
+}
+
+fn assert_no_children() {
+    assert!(children().is_empty(), "{:?}", children());
 }

@@ -9,7 +9,7 @@ use std::process::Command;
 use bench::{Bench, compile, compile_with};
 use corehold::isolate::{HoldOptions, Isolation, Slot};
 use corehold_actors::kernel::sealed::{Budget, Limits, SMALL_AND_ODD, Shape, check, measure};
-use corehold_actors::kernel::{Outcome, Verdict};
+use corehold_actors::kernel::{Caches, Outcome, Problem, Verdict};
 
 const NAIVE: &str = include_str!("kernels/naive.c");
 const IKJ: &str = include_str!("kernels/ikj.c");
@@ -27,8 +27,9 @@ fn honest_kernels_are_correct_and_measured() {
         ("openmp", OPENMP),
         ("blocked", BLOCKED),
     ] {
-        assert_eq!(bench.check(code), Verdict::Correct, "{name}");
-        let (Outcome::Measured(m) | Outcome::Contaminated(m)) = bench.measure(code) else {
+        let binary = compile(code);
+        assert_eq!(bench.check(&binary), Verdict::Correct, "{name}");
+        let (Outcome::Measured(m) | Outcome::Contaminated(m)) = bench.measure(&binary) else {
             panic!("{name} failed")
         };
         println!("{name}: {m:?}");
@@ -54,6 +55,43 @@ fn a_check_needs_no_slot() {
             Err(error) if !nix::unistd::geteuid().is_root() => println!("skipped: {error}"),
             Err(error) => panic!("{error}"),
         }
+    }
+}
+
+#[test]
+fn calls_find_their_matrices_in_no_cache_where_the_problem_says_so() {
+    let problem = tempfile::tempdir().unwrap();
+    let here = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("../problems/dgemm");
+    let text = std::fs::read_to_string(here.join("problem.toml")).unwrap();
+    std::fs::copy(here.join("reference.c"), problem.path().join("reference.c")).unwrap();
+    let load = |caches: &str| {
+        let text = text.replace("caches = \"warm\"", caches);
+        std::fs::write(problem.path().join("problem.toml"), text).unwrap();
+        Problem::load(problem.path()).map(|p| p.caches)
+    };
+    assert_eq!(load("caches = \"warm\"").unwrap(), Caches::Warm);
+    assert_eq!(load("").unwrap(), Caches::Warm);
+    assert_eq!(load("caches = \"cold\"").unwrap(), Caches::Cold);
+    let said = load("caches = \"lukewarm\"").unwrap_err().to_string();
+    assert!(
+        said.contains("cold") && said.contains("problem.toml:"),
+        "{said}"
+    );
+
+    let Some(bench) = Bench::new() else { return };
+    for caches in [Caches::Warm, Caches::Cold] {
+        let budget = Budget {
+            caches,
+            ..Budget::default()
+        };
+        let binary = compile(BLOCKED);
+        let square = Shape::square(256);
+        let outcome = measure(&binary, "dgemm", square, &bench.slot, bench.peak, &budget).unwrap();
+        let (Outcome::Measured(m) | Outcome::Contaminated(m)) = outcome else {
+            panic!("{outcome:?}")
+        };
+        println!("{caches:?}: {m:?}");
+        assert!(m.contamination.canary > 0.0, "{m:?}");
     }
 }
 

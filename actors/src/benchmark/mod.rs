@@ -68,6 +68,7 @@ impl Benchmark {
         let peak = self.peak(&slot)?;
         let budget = Budget {
             trusted_libraries,
+            caches: self.problem.caches,
             ..timing.budget()
         };
         let shape = Shape::of(&self.problem.timed_shape).ok_or(BenchmarkError::NoShape)?;

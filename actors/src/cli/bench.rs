@@ -76,6 +76,7 @@ impl Bench {
                 min_batches: 20,
                 max_batches: 60,
                 max_seconds: 10.0,
+                caches: problem.caches,
                 ..Budget::default()
             };
             let outcome =

@@ -15,7 +15,7 @@ mod verdict;
 pub use binary::Binary;
 pub use compiler::{Compiler, CompilerError};
 pub use completion::{CompletionStyle, Kernel};
-pub use problem::{Factor, Problem, ProblemError, RuleSet};
+pub use problem::{Caches, Factor, Problem, ProblemError, RuleSet};
 pub use source::normal_form_hash;
 pub use techniques::{Technique, Techniques};
 pub use verdict::{Contamination, Measurement, Outcome, Verdict};

@@ -26,6 +26,8 @@ pub struct Problem {
     pub flops: Vec<Factor>,
     /// The shape that is timed.
     pub timed_shape: Vec<u32>,
+    /// Whether the timed calls find their matrices in the caches.
+    pub caches: Caches,
     /// The shapes that correctness is checked at.
     pub check_shapes: Vec<Vec<u32>>,
     /// C text in front of every kernel.
@@ -42,6 +44,18 @@ pub struct Problem {
     pub rules: RuleSet,
     /// C source of the reference, a function of the same signature.
     pub reference: String,
+}
+
+/// Whether a timed call finds its matrices in the caches.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Caches {
+    /// As far as they fit: they were just written on the held cores, and the calls of a batch fill at most half of
+    /// the last-level cache.
+    #[default]
+    Warm,
+    /// No: they are taken out of all caches just before the start.
+    Cold,
 }
 
 /// A factor of the count of floating-point operations.
@@ -108,6 +122,8 @@ struct File {
     dimensions: Vec<String>,
     flops: Vec<String>,
     timed_shape: Vec<u32>,
+    #[serde(default)]
+    caches: Caches,
     check_shapes: Vec<Vec<u32>>,
     prelude: String,
     prelude_calls: Vec<String>,
@@ -213,6 +229,7 @@ impl Problem {
             dimensions: file.dimensions,
             flops,
             timed_shape: file.timed_shape,
+            caches: file.caches,
             check_shapes: file.check_shapes,
             prelude: file.prelude,
             prelude_calls: file.prelude_calls,

@@ -56,6 +56,15 @@ pub struct Contamination {
     pub steal: f64,
     /// Batches thrown away and measured again because they were contaminated.
     pub retried: u32,
+    /// How many times slower than when quiet a loop over a part of the last-level cache was
+    /// between the batches, in the median: 1 without neighbours in caches and memory, 0 where
+    /// it was not measured.
+    #[serde(default)]
+    pub canary: f64,
+    /// Batches that were used only where quiet ones were few, because that loop was slow just
+    /// before them.
+    #[serde(default)]
+    pub loud: u32,
 }
 
 /// One sealed measurement.

@@ -41,14 +41,16 @@ impl Bench {
         }
     }
 
-    pub fn measure(&self, code: &str) -> Outcome {
+    pub fn measure(&self, binary: &Binary) -> Outcome {
         let budget = Budget {
             call_timeout: Duration::from_secs(1),
             memory_bytes: 64 << 20,
+            min_batches: 3,
+            max_batches: 5,
             ..Budget::default()
         };
         measure(
-            &compile(code),
+            binary,
             "dgemm",
             Shape::square(256),
             &self.slot,
@@ -58,13 +60,13 @@ impl Bench {
         .unwrap()
     }
 
-    pub fn check(&self, code: &str) -> Verdict {
+    pub fn check(&self, binary: &Binary) -> Verdict {
         let limits = Limits {
             slot: Some(self.slot.clone()),
-            timeout: Duration::from_secs(1),
+            timeout: Duration::from_secs(2),
             ..Limits::default()
         };
-        check(&compile(code), "dgemm", &SMALL_AND_ODD, &limits).unwrap()
+        check(binary, "dgemm", &SMALL_AND_ODD, &limits).unwrap()
     }
 }
 

@@ -4,10 +4,19 @@
 //! the commands it would run, and then its parts (`cc1`, `as`, `ld`) are run directly:
 //! that saves the search for the CPU's features, the start files and the link-time
 //! optimisation plug-in for every kernel.
+//!
+//! A source is hostile: gcc quotes what it cannot parse and the assembler embeds any file it can
+//! open. So the parts run in a sandbox (`jail/main.rs`): namespaces, a read-only file system
+//! of nothing but programs, headers and libraries, a user of its own, limits, a system-call filter.
+//! That needs root, as the sealed measurement does; without it they run as plain processes within
+//! limits, and what keeps secrets from being read is who runs them.
 
 mod cache;
 mod driver;
+mod jailed;
 mod process;
+#[allow(dead_code, reason = "some of it is for the jail only")]
+mod protocol;
 
 use std::ffi::OsStr;
 use std::path::PathBuf;
@@ -21,8 +30,10 @@ use super::problem::Problem;
 use super::source::without_comments;
 use super::verdict::Verdict;
 use cache::Cache;
-use driver::Parts;
+use driver::{Parts, Step};
+use jailed::Jailed;
 use process::{Ended, Limited};
+use protocol::{SOURCE, SUPPORT};
 
 /// What every kernel is compiled with. Pragmas that the compiler does not know are
 /// errors: they swallow the rest of their line, which makes any junk compile.
@@ -39,7 +50,6 @@ pub const FLAGS: [&str; 7] = [
 // In the scratch folder: what the steps make, and what is linked beside it.
 const OBJECT: &str = "kernel.o";
 const BINARY: &str = "kernel.so";
-const SUPPORT: &str = "support.o";
 
 /// What one compilation may use.
 #[derive(Clone, Debug)]
@@ -215,37 +225,73 @@ impl Compiler {
 
     /// Runs the steps that end with the file `wanted`; returns what is in it.
     fn run(&self, source: &str, wanted: &str) -> Result<Result<Vec<u8>, Verdict>, CompilerError> {
+        let steps: Vec<Step> = self.parts.steps.iter().map(|s| self.linked(s)).collect();
+        let deadline = Instant::now() + self.limits.wall;
+        let ended = if self.is_jailed() {
+            let jailed = Jailed {
+                steps: &steps,
+                source,
+                support: self.support.as_deref().map_or(&[], Vec::as_slice),
+                wanted,
+                limits: &self.limits,
+                deadline,
+            };
+            jailed.run().map_err(system("compile in a sandbox"))?
+        } else {
+            self.run_plainly(&steps, source, wanted, deadline)?
+        };
+        Ok(ended.map_err(|ended| match ended {
+            Ended::Badly(messages) => Verdict::CompileError(messages),
+            Ended::Late => Verdict::Timeout(format!(
+                "it was not compiled within {} s of processor time and {:?} in all",
+                self.limits.cpu_seconds, self.limits.wall
+            )),
+        }))
+    }
+
+    /// Whether sources are compiled in a sandbox: see the module's head.
+    pub fn is_jailed(&self) -> bool {
+        jailed::possible()
+    }
+
+    /// A step as it is run for a kernel.
+    fn linked(&self, step: &Step) -> Step {
+        if step.name == "ld" && self.support.is_some() {
+            return step.with(OBJECT, SUPPORT);
+        }
+        step.clone()
+    }
+
+    /// Runs the steps as plain processes, in a scratch folder.
+    fn run_plainly(
+        &self,
+        steps: &[Step],
+        source: &str,
+        wanted: &str,
+        deadline: Instant,
+    ) -> Result<Result<Vec<u8>, Ended>, CompilerError> {
         let folder = scratch()?;
         let dir = folder.path();
-        std::fs::write(dir.join("kernel.c"), source).map_err(system("write the source"))?;
+        std::fs::write(dir.join(SOURCE), source).map_err(system("write the source"))?;
         if let Some(support) = &self.support {
             std::fs::write(dir.join(SUPPORT), &**support).map_err(system("write the support"))?;
         }
-        let deadline = Instant::now() + self.limits.wall;
-        for step in &self.parts.steps {
+        for step in steps {
             if dir.join(wanted).exists() {
                 break;
             }
-            let linked =
-                (step.name == "ld" && self.support.is_some()).then(|| step.with(OBJECT, SUPPORT));
             let limited = Limited {
-                step: linked.as_ref().unwrap_or(step),
+                step,
                 dir,
                 limits: &self.limits,
                 deadline,
             };
-            let verdict = match limited
+            let ended = limited
                 .run()
-                .map_err(system(&format!("run {}", step.name)))?
-            {
-                Ended::Well => continue,
-                Ended::Badly(messages) => Verdict::CompileError(messages),
-                Ended::Late => Verdict::Timeout(format!(
-                    "{} did not end within {} s of processor time and {:?} in all",
-                    step.name, self.limits.cpu_seconds, self.limits.wall
-                )),
-            };
-            return Ok(Err(verdict));
+                .map_err(system(&format!("run {}", step.name)))?;
+            if let Some(ended) = ended {
+                return Ok(Err(ended));
+            }
         }
         let bytes = std::fs::read(dir.join(wanted)).map_err(system("read the binary"))?;
         Ok(Ok(bytes))

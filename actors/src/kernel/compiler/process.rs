@@ -1,7 +1,8 @@
-//! One step of a compilation as a child process, in limits.
+//! One step of a compilation as a child process, in limits: where no sandbox can be made (`jailed.rs`).
 
+use std::fs::File;
 use std::io::Read;
-use std::os::fd::AsFd;
+use std::os::fd::{AsFd, OwnedFd};
 use std::os::unix::process::{CommandExt as _, ExitStatusExt};
 use std::path::Path;
 use std::process::{Child, Command, Stdio};
@@ -20,9 +21,8 @@ const OUTPUT_BYTES: usize = 64 << 10;
 /// What of it is told.
 const MESSAGE_BYTES: usize = 600;
 
-/// How a step ended.
+/// How a compilation failed.
 pub(super) enum Ended {
-    Well,
     /// With its messages.
     Badly(String),
     Late,
@@ -37,8 +37,8 @@ pub(super) struct Limited<'a> {
 }
 
 impl Limited<'_> {
-    /// Runs the step. The child's group is killed when it is late or prints too much.
-    pub(super) fn run(&self) -> std::io::Result<Ended> {
+    /// Runs the step; says how it failed. The child's group is killed when it is late or prints too much.
+    pub(super) fn run(&self) -> std::io::Result<Option<Ended>> {
         let mut command = Command::new(&self.step.program);
         command
             .args(&self.step.arguments)
@@ -64,45 +64,47 @@ impl Limited<'_> {
         for (resource, limit) in limits {
             limit_of(&child.0, resource, limit)?;
         }
-        let messages = self.listen(&mut child.0)?;
+        let messages = match child.0.stderr.take() {
+            Some(pipe) => listen(OwnedFd::from(pipe).into(), self.deadline)?,
+            None => Some(Vec::new()),
+        };
         let Some(messages) = messages else {
-            return Ok(Ended::Late);
+            return Ok(Some(Ended::Late));
         };
         let status = child.0.wait()?;
-        Ok(match status.signal() {
-            _ if status.success() => Ended::Well,
+        if status.success() {
+            return Ok(None);
+        }
+        Ok(Some(match status.signal() {
             Some(signal) if signal == Signal::SIGXCPU as i32 => Ended::Late,
             // The hard processor limit, at the same second, kills.
             Some(signal) if signal == Signal::SIGKILL as i32 => Ended::Late,
             Some(signal) => Ended::Badly(format!("{} died of signal {signal}", self.step.name)),
             None => Ended::Badly(told(&messages)),
-        })
+        }))
     }
+}
 
-    /// What the child prints until it ends; nothing if it is late.
-    fn listen(&self, child: &mut Child) -> std::io::Result<Option<Vec<u8>>> {
-        let mut messages = Vec::new();
-        let Some(mut pipe) = child.stderr.take() else {
-            return Ok(Some(messages));
-        };
-        let mut buffer = [0; 4096];
-        loop {
-            let left = self.deadline.saturating_duration_since(Instant::now());
-            let timeout = PollTimeout::try_from(left).unwrap_or(PollTimeout::MAX);
-            let mut ready = [PollFd::new(pipe.as_fd(), PollFlags::POLLIN)];
-            match poll(&mut ready, timeout) {
-                Ok(0) => return Ok(None),
-                Ok(_) => {}
-                Err(nix::errno::Errno::EINTR) => continue,
-                Err(error) => return Err(error.into()),
-            }
-            match pipe.read(&mut buffer)? {
-                0 => return Ok(Some(messages)),
-                n => messages.extend(&buffer[..n]),
-            }
-            if messages.len() > OUTPUT_BYTES {
-                return Ok(None);
-            }
+/// What is printed into a pipe until it is closed; nothing if that is late or too much.
+pub(super) fn listen(mut pipe: File, deadline: Instant) -> std::io::Result<Option<Vec<u8>>> {
+    let mut messages = Vec::new();
+    let mut buffer = [0; 4096];
+    loop {
+        let left = deadline.saturating_duration_since(Instant::now());
+        let timeout = PollTimeout::try_from(left).unwrap_or(PollTimeout::MAX);
+        let mut ready = [PollFd::new(pipe.as_fd(), PollFlags::POLLIN)];
+        match poll(&mut ready, timeout) {
+            Ok(0) => return Ok(None),
+            Ok(_) => {}
+            Err(nix::errno::Errno::EINTR) => continue,
+            Err(error) => return Err(error.into()),
+        }
+        match pipe.read(&mut buffer)? {
+            0 => return Ok(Some(messages)),
+            n => messages.extend(&buffer[..n]),
+        }
+        if messages.len() > OUTPUT_BYTES {
+            return Ok(None);
         }
     }
 }
@@ -130,7 +132,7 @@ fn limit_of(child: &Child, resource: Resource, limit: u64) -> std::io::Result<()
 }
 
 /// The first messages that are errors.
-fn told(messages: &[u8]) -> String {
+pub(super) fn told(messages: &[u8]) -> String {
     let text = String::from_utf8_lossy(messages);
     let errors: Vec<&str> = text
         .lines()

@@ -60,6 +60,8 @@ impl Arena {
 
     /// Gives an arena back. Only when no child has it mapped any more.
     pub(super) fn give_back(self) {
+        // What a kernel left there is not for the next one to find.
+        self.outputs.clear();
         let mut pool = POOL.lock().unwrap_or_else(PoisonError::into_inner);
         if pool.len() >= POOLED {
             pool.remove(0);

@@ -12,7 +12,7 @@ use super::arena::{Planned, Touch};
 use super::error::{Fault, SealedError};
 use super::layout::MAX_CALLS;
 use super::session::{Order, Session};
-use crate::kernel::{Binary, Verdict};
+use crate::kernel::{Binary, Caches, Verdict};
 
 /// Shapes that find most mistakes: single elements, sides below, above and between the
 /// usual tile sizes, none square.
@@ -110,6 +110,7 @@ pub fn check(
         memory_bytes: limits.memory_bytes,
         load_timeout: limits.timeout,
         trusted: &[],
+        caches: Caches::Warm,
     };
     let run = || -> Result<(), Fault> {
         let mut session = Session::start(order, enclosure)?;

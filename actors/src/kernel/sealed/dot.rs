@@ -1,4 +1,4 @@
-//! The dot product: half the referee's work.
+//! What the referee does with rows of numbers: the dot product is half its work.
 
 /// The dot product of the common length, summed in whatever order is fast.
 pub(super) fn dot(a: &[f64], b: &[f64]) -> f64 {
@@ -37,6 +37,29 @@ fn dot_avx2(a: &[f64], b: &[f64]) -> f64 {
     lanes.iter().sum::<f64>() + rest
 }
 
+/// Whether `scale`, a power of two, makes integers of all values. Not of NaN.
+pub(super) fn are_integers(values: &[f64], scale: f64) -> bool {
+    #[cfg(target_arch = "x86_64")]
+    if std::arch::is_x86_feature_detected!("avx2") {
+        // SAFETY: the feature was just found.
+        return unsafe { are_integers_avx2(values, scale) };
+    }
+    are_integers_any(values, scale)
+}
+
+#[cfg(target_arch = "x86_64")]
+#[target_feature(enable = "avx2")]
+fn are_integers_avx2(values: &[f64], scale: f64) -> bool {
+    are_integers_any(values, scale)
+}
+
+#[inline(always)]
+fn are_integers_any(values: &[f64], scale: f64) -> bool {
+    let is = |v: &f64| (v * scale).round_ties_even() == v * scale;
+    // Without a way out, so that the compiler can vectorise it.
+    values.iter().fold(true, |all, v| all & is(v))
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -48,6 +71,19 @@ mod tests {
             let b: Vec<f64> = (0..len).map(|i| f64::from(i) + 1.0).collect();
             let want: u64 = (0..u64::from(len)).map(|i| i * (i + 1)).sum();
             assert_eq!(dot(&a, &b), want as f64, "{len}");
+        }
+    }
+
+    #[test]
+    fn multiples_of_the_unit_are_told_from_others() {
+        let good = [0.0, -0.0, 3.0, -7.5, 1024.25, f64::from(1 << 20)];
+        assert!(are_integers(&good, 4.0));
+        for bad in [0.125, 3.0f64.next_up(), f64::NAN, 1e-300] {
+            for at in 0..good.len() {
+                let mut values = good;
+                values[at] = bad;
+                assert!(!are_integers(&values, 4.0), "{bad} at {at}");
+            }
         }
     }
 }

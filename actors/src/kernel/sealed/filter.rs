@@ -1,6 +1,7 @@
 //! The system calls that a kernel may make: hardly any.
 
 use std::collections::BTreeMap;
+use std::mem::offset_of;
 
 use seccompiler::{
     BpfProgram, SeccompAction, SeccompCmpArgLen, SeccompCmpOp, SeccompCondition, SeccompFilter,
@@ -8,7 +9,9 @@ use seccompiler::{
 };
 
 use super::error::SealedError;
-use super::layout::{FD_EVENT, MAX_FILTER};
+use super::layout::{
+    CONTROL_AT, Control, FD_EVENT, MAX_FILTER, Program, SECCOMP_FLAGS, SECCOMP_SET_MODE_FILTER,
+};
 
 type Rules = BTreeMap<i64, Vec<SeccompRule>>;
 
@@ -32,6 +35,13 @@ pub(super) struct Allowed {
     pub trusted: bool,
 }
 
+impl Filters {
+    /// How many there are.
+    pub(super) fn count(&self) -> u64 {
+        2 + u64::from(!self.no_clone3.is_empty())
+    }
+}
+
 /// Builds the filters.
 pub(super) fn filters(allowed: Allowed) -> Result<Filters, SealedError> {
     let broken =
@@ -43,6 +53,8 @@ pub(super) fn filters(allowed: Allowed) -> Result<Filters, SealedError> {
         for call in LOADING {
             load.insert(*call, vec![]);
         }
+        load.entry(libc::SYS_mmap).or_default().push(code()?);
+        load.insert(libc::SYS_seccomp, vec![next_filter()?]);
         let no_clone3 = match allowed.threads {
             true => program(
                 Rules::from([(libc::SYS_clone3, vec![])]),
@@ -78,9 +90,6 @@ const LOADING: &[i64] = &[
     libc::SYS_fstat,
     libc::SYS_newfstatat,
     libc::SYS_lseek,
-    libc::SYS_mmap,
-    libc::SYS_mprotect,
-    libc::SYS_prctl,
     libc::SYS_readlink,
     libc::SYS_getcwd,
 ];
@@ -90,7 +99,6 @@ fn rules(allowed: Allowed) -> Result<Rules, seccompiler::BackendError> {
         libc::SYS_munmap,
         libc::SYS_mremap,
         libc::SYS_brk,
-        libc::SYS_madvise,
         libc::SYS_futex,
         libc::SYS_sched_yield,
         libc::SYS_exit,
@@ -99,13 +107,25 @@ fn rules(allowed: Allowed) -> Result<Rules, seccompiler::BackendError> {
         libc::SYS_getrandom,
     ];
     let mut rules: Rules = any.into_iter().map(|call| (call, vec![])).collect();
-    // Nothing new becomes executable.
-    let not_exec = || {
-        let exec = libc::PROT_EXEC as u64;
-        rule(2, SeccompCmpArgLen::Dword, SeccompCmpOp::MaskedEq(exec), 0)
-    };
-    rules.insert(libc::SYS_mmap, vec![not_exec()?]);
-    rules.insert(libc::SYS_mprotect, vec![not_exec()?]);
+    // Nothing new becomes executable, and the machine's huge pages are not a kernel's to take.
+    let map = SeccompRule::new(vec![
+        without(2, libc::PROT_EXEC)?,
+        without(3, libc::MAP_HUGETLB)?,
+    ])?;
+    rules.insert(libc::SYS_mmap, vec![map]);
+    let protect = SeccompRule::new(vec![without(2, libc::PROT_EXEC)?])?;
+    rules.insert(libc::SYS_mprotect, vec![protect]);
+    let advice = [
+        libc::MADV_DONTNEED,
+        libc::MADV_FREE,
+        libc::MADV_HUGEPAGE,
+        libc::MADV_NOHUGEPAGE,
+    ]
+    .map(|a| rule(2, SeccompCmpArgLen::Dword, SeccompCmpOp::Eq, a as u64));
+    rules.insert(
+        libc::SYS_madvise,
+        advice.into_iter().collect::<Result<_, _>>()?,
+    );
     let event = rule(
         0,
         SeccompCmpArgLen::Dword,
@@ -154,11 +174,41 @@ fn rules(allowed: Allowed) -> Result<Rules, seccompiler::BackendError> {
             libc::SYS_newfstatat,
             libc::SYS_rt_sigprocmask,
             libc::SYS_get_mempolicy,
+            libc::SYS_madvise,
             libc::SYS_mbind,
         ];
         rules.extend(asking.into_iter().map(|call| (call, vec![])));
     }
     Ok(rules)
+}
+
+/// The loader maps the code of the library: from a file, and never writable.
+fn code() -> Result<SeccompRule, seccompiler::BackendError> {
+    SeccompRule::new(vec![
+        without(2, libc::PROT_WRITE)?,
+        without(3, libc::MAP_ANONYMOUS)?,
+    ])
+}
+
+/// The runner installs the filter of the next stage, in all threads, from the one place where it
+/// lies. A constructor is foreign code already: with a filter of its own it could have this
+/// installation answered without being done.
+fn next_filter() -> Result<SeccompRule, seccompiler::BackendError> {
+    let at = CONTROL_AT + offset_of!(Control, programs) + 2 * size_of::<Program>();
+    let equal = |argument, value| {
+        SeccompCondition::new(argument, SeccompCmpArgLen::Qword, SeccompCmpOp::Eq, value)
+    };
+    SeccompRule::new(vec![
+        equal(0, SECCOMP_SET_MODE_FILTER)?,
+        equal(1, SECCOMP_FLAGS)?,
+        equal(2, at as u64)?,
+    ])
+}
+
+/// An argument has none of these bits.
+fn without(argument: u8, bits: libc::c_int) -> Result<SeccompCondition, seccompiler::BackendError> {
+    let none = SeccompCmpOp::MaskedEq(bits as u64);
+    SeccompCondition::new(argument, SeccompCmpArgLen::Dword, none, 0)
 }
 
 fn rule(

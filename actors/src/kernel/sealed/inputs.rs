@@ -7,8 +7,8 @@
 //!
 //! Two kinds of inputs are mixed, call by call, at random:
 //! - *grid*: entries are multiples of 2^-b, so few bits that every product and every sum,
-//!   in any order, is exact in double precision. The check is an equality: a kernel that
-//!   computes in single precision fails in the first row.
+//!   in any order, is exact in double precision. The check is an equality, to the last bit: a
+//!   kernel that computes in single precision fails in the first row.
 //! - *full*: entries use all 53 bits, checked against the bound of the arithmetic. Fails
 //!   kernels that exploit the grid (by integer arithmetic, say).
 
@@ -16,7 +16,7 @@ use rand::RngExt;
 use rand::rngs::StdRng;
 
 use super::Shape;
-use super::dot::dot;
+use super::dot::{are_integers, dot};
 use super::error::SealedError;
 use super::lanes::{BYTES, Block, Lanes, bytes};
 
@@ -40,8 +40,16 @@ pub(super) struct Grid {
 }
 
 impl Grid {
-    /// The sums of the check are below 2^(2 bits + weight) (k n + n) in units of
-    /// 2^(-2 bits), and must stay below 2^53.
+    /// The bound: in units of 2^(-2 bits), a product of entries is an integer of at most 2^(2 bits)
+    /// in magnitude, an entry of the result (k products and C's own) of at most
+    /// (k + 1) 2^(2 bits), and a sum of the check (n of them, weighted) of at most
+    /// n (k + 1) 2^(2 bits + weight). Every partial sum, in whatever order, is a sum of fewer
+    /// such terms. A double holds integers up to 2^53 exactly, so
+    ///
+    /// 2 bits + weight + log2 n + log2 (k + 1) <= 53
+    ///
+    /// makes each of these sums exact, fused or not: the order of summation changes no bit. With
+    /// the logarithms rounded up (k + 1 <= 2^(1 + ceil(log2 k))), 52 bits are left to share.
     pub(super) fn of(shape: Shape) -> Result<Self, SealedError> {
         let log = |n: u32| u32::BITS - n.max(1).saturating_sub(1).leading_zeros();
         let budget = 52u32
@@ -60,6 +68,8 @@ impl Grid {
 
 /// What the referee keeps of one call.
 pub(super) struct Secret {
+    /// Of grid inputs, what makes integers of all entries of the result.
+    scale: Option<f64>,
     /// How far `C x` may be from `want`, for each vector; 0 demands equality.
     tolerance: Vec<f64>,
     vectors: Vec<Vec<f64>>,
@@ -153,7 +163,9 @@ fn fill_any(shape: Shape, grid: Grid, a: &mut [f64], b: &mut [f64], c: &mut [f64
         .iter()
         .map(|x| if full { bound(shape, x) } else { 0.0 })
         .collect();
+    let scale = (!full).then(|| f64::from(2 * grid.bits).exp2());
     Secret {
+        scale,
         tolerance,
         vectors,
         want,
@@ -176,6 +188,10 @@ impl Secret {
     /// Checks the result; says in which row it is wrong. NaN and infinity are wrong.
     pub(super) fn verify(&self, shape: Shape, c: &[f64]) -> Result<(), usize> {
         for (i, row) in c.chunks_exact(shape.n as usize).enumerate() {
+            // Less than the unit would be lost in the sums of the check.
+            if self.scale.is_some_and(|scale| !are_integers(row, scale)) {
+                return Err(i);
+            }
             for ((x, want), tolerance) in self.vectors.iter().zip(&self.want).zip(&self.tolerance) {
                 let off = (dot(row, x) - want[i]).abs();
                 // NaN fails too.
@@ -288,6 +304,41 @@ mod tests {
                 let blind = secret.vectors.iter().all(|x| x[i % n as usize] == 0.0);
                 prop_assert!(blind || secret.verify(s, &c).is_err(), "{} for {}", wrong, s.m);
             }
+        }
+    }
+
+    proptest! {
+        #![proptest_config(ProptestConfig::with_cases(64))]
+
+        /// What the bound promises: backwards, fused, in halves, the result is the same to the
+        /// last bit, and the check asks for nothing less.
+        #[test]
+        fn on_the_grid_no_order_of_summation_changes_a_bit(
+            m in 1u32..12, n in 1u32..40, k in 1u32..300, order in any::<u64>(),
+        ) {
+            let s = Shape { m, n, k };
+            let (secret, a, b, c) = (0..).map(|_| filled(s)).find(|f| f.0.scale.is_some()).unwrap();
+            let (n, k) = (n as usize, k as usize);
+            let mut straight = c.clone();
+            product(s, &a, &b, &mut straight, |x, y| x * y);
+            let mut other = c;
+            for (i, sum) in other.iter_mut().enumerate() {
+                let term = |p: usize| (a[i / n * k + p], b[p * n + i % n]);
+                match order.rotate_left(i as u32) % 3 {
+                    0 => (0..k).rev().map(term).for_each(|(x, y)| *sum += x * y),
+                    1 => (0..k).map(term).for_each(|(x, y)| *sum = x.mul_add(y, *sum)),
+                    _ => {
+                        let half = |r: std::ops::Range<usize>| r.map(term).map(|(x, y)| x * y).sum::<f64>();
+                        *sum = half(k / 2..k) + (half(0..k / 2) + *sum);
+                    }
+                }
+            }
+            prop_assert_eq!(&straight, &other);
+            prop_assert_eq!(secret.verify(s, &other), Ok(()));
+            // One unit in the last place is seen, also where the check vectors are 0.
+            let at = order as usize % other.len();
+            other[at] = other[at].next_up();
+            prop_assert!(secret.verify(s, &other).is_err());
         }
     }
 

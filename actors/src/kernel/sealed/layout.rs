@@ -14,6 +14,11 @@ pub const MAX_TEXT: usize = 256;
 /// Bytes of a page.
 pub const PAGE: usize = 4096;
 
+/// Where the runner maps [`Control`]. Fixed, and sealed against remapping where the kernel can,
+/// so that the filter of the loading stage can let through the installation of the next filter
+/// from this one place, and of no other.
+pub const CONTROL_AT: usize = 0x20_0000_0000;
+
 /// The runner's file descriptors.
 pub const FD_CONTROL: i32 = 3;
 /// An eventfd: the runner has finished what it was told.
@@ -93,14 +98,31 @@ pub struct Control {
     pub memory: u64,
     /// RLIMIT_NPROC.
     pub threads: u64,
-    /// Lengths of `filters`: 0 and 1 before the kernel is loaded, 2 after.
-    pub filter_len: [u64; 3],
     pub calls: [Call; MAX_CALLS],
     pub pieces: [Piece; 3 * MAX_CALLS],
     pub symbol: [u8; MAX_TEXT],
     pub libraries: [[u8; MAX_TEXT]; MAX_LIBRARIES],
+    /// 0 and 1 are installed before the kernel is loaded, 2 after.
+    pub programs: [Program; 3],
     pub filters: [[u64; MAX_FILTER]; 3],
 }
+
+/// `struct sock_fprog`: a filter as the operating system takes it.
+#[repr(C)]
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Program {
+    /// Instructions; 0: there is none.
+    pub len: u16,
+    pub pad: [u16; 3],
+    /// Where they are in the runner: in [`Control`] at [`CONTROL_AT`].
+    pub at: u64,
+}
+
+/// `seccomp(2)`: install a filter ...
+pub const SECCOMP_SET_MODE_FILTER: u64 = 1;
+/// ... for all threads there are (TSYNC), and without giving up the speculation of loads past
+/// stores (SPEC_ALLOW), which before Linux 5.16 would slow down what is measured.
+pub const SECCOMP_FLAGS: u64 = 1 | 4;
 
 /// Written by the runner: a hint, never trusted.
 #[repr(C)]

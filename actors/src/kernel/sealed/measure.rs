@@ -8,13 +8,14 @@ use serde::{Deserialize, Serialize};
 
 use super::Shape;
 use super::arena::{Planned, Touch};
+use super::canary;
 use super::error::{Fault, SealedError};
 use super::layout::MAX_CALLS;
-use super::peak;
 use super::priority;
-use super::session::{Batch, Order, Session};
+use super::session::{Order, Session};
 use super::statistics::summarise;
-use crate::kernel::{Binary, Contamination, Measurement, Outcome, Verdict};
+use super::times::{FEW, Kind, Sample, Times};
+use crate::kernel::{Binary, Caches, Outcome};
 
 /// How much a measurement may take.
 #[derive(Clone, Debug)]
@@ -34,6 +35,8 @@ pub struct Budget {
     /// path. **Only for kernels that are trusted**, such as the baseline (OpenBLAS): with
     /// any, the system-call filter is wider.
     pub trusted_libraries: Vec<PathBuf>,
+    /// Whether the calls find their matrices in the caches.
+    pub caches: Caches,
 }
 
 impl Default for Budget {
@@ -45,6 +48,7 @@ impl Default for Budget {
             call_timeout: Duration::from_secs(2),
             memory_bytes: 256 << 20,
             trusted_libraries: Vec::new(),
+            caches: Caches::Warm,
         }
     }
 }
@@ -60,6 +64,8 @@ pub struct Breakdown {
     pub timed: f64,
     /// Making inputs, freezing, thawing and checking.
     pub referee: f64,
+    /// Listening for neighbours in caches and memory.
+    pub canary: f64,
     /// Ending the child.
     pub end: f64,
     /// Everything.
@@ -77,6 +83,8 @@ pub struct Measured {
     pub isolation: Isolation,
     /// Calls of the last batch.
     pub calls_a_batch: u32,
+    /// The batches, in order.
+    pub samples: Vec<Sample>,
 }
 
 /// A batch should last this long, so that starting it and seeing its end (some 25 us, see
@@ -84,23 +92,8 @@ pub struct Measured {
 const BATCH_SECONDS: f64 = 0.008;
 /// After this much timed, three batches are enough.
 const SLOW_SECONDS: f64 = 0.1;
-const SLOW_BATCHES: usize = 3;
 /// Batches differ when their median absolute deviation is above this share of the median.
 const SPREAD: f64 = 0.02;
-/// A batch is contaminated when its thread waited for its core for more than this share
-/// of the time, and more than the few wake-ups of the referee itself can explain.
-const RUN_DELAY: f64 = 0.01;
-const RUN_DELAY_FLOOR: f64 = 60e-6;
-
-/// How a rate that no core can have is told.
-const ABOVE_PEAK: &str = "above what the held cores can do";
-
-/// Whether a measurement failed only because it was faster than the peak it was given. The host's clock may have
-/// risen since that was measured: measure the peak again before the kernel is blamed.
-pub fn is_above_peak(outcome: &Outcome) -> bool {
-    matches!(outcome, Outcome::Failed(Verdict::WrongResult(why)) if why.contains(ABOVE_PEAK))
-}
-
 /// Measures the kernel on the slot's held cores. Blocks, for 50 to 300 ms; call it from a
 /// thread that may wait. One measurement at a time runs on a slot; others wait.
 ///
@@ -166,6 +159,7 @@ fn on_slot(
         breakdown,
         isolation: slot.isolation(),
         calls_a_batch: run.calls as u32,
+        samples: run.times.samples,
     })
 }
 
@@ -208,6 +202,7 @@ impl Run<'_> {
             memory_bytes: self.budget.memory_bytes,
             load_timeout: self.budget.call_timeout,
             trusted: &self.budget.trusted_libraries,
+            caches: self.budget.caches,
         };
         let mut session = Session::start(order, slot.enclosure(Place::Held)?)?;
         self.breakdown.start = self.begin.elapsed().as_secs_f64();
@@ -219,9 +214,13 @@ impl Run<'_> {
         let mut steal = session.watch.steal_ticks();
         while !self.enough() {
             self.calls = ((BATCH_SECONDS / fastest).ceil() as usize).clamp(1, most);
+            let begin = Instant::now();
+            let loudness = canary::slowdown(canary::sample(slot.cache_bytes()));
+            self.breakdown.canary += begin.elapsed().as_secs_f64();
             let batch = session.batch(self.calls, self.budget.call_timeout * self.calls as u32)?;
             let now = session.watch.steal_ticks();
-            self.times.add(batch, self.calls, now.saturating_sub(steal));
+            let stolen = now.saturating_sub(steal);
+            self.times.add(batch, self.calls, stolen, loudness);
             steal = now;
             self.breakdown.timed += batch.seconds;
             self.breakdown.referee += batch.referee_seconds;
@@ -238,14 +237,14 @@ impl Run<'_> {
     }
 
     fn enough(&self) -> bool {
-        let (clean, times) = (self.times.clean.len(), &self.times);
+        let times = &self.times;
+        let (clean, quiet) = (times.clean(), times.count(Kind::Quiet));
         let (min, max) = (
             self.budget.min_batches.max(1) as usize,
             self.budget.max_batches as usize,
         );
         let spent = self.begin.elapsed().as_secs_f64() > self.budget.max_seconds;
-        let tried = clean + times.retried as usize >= 2 * max.max(min);
-        if spent || tried {
+        if spent || times.samples.len() >= 2 * max.max(min) {
             return true;
         }
         // A disturbed batch asks for more clean ones, not for an end that nobody may trust.
@@ -255,113 +254,12 @@ impl Run<'_> {
         if clean >= max {
             return true;
         }
-        if times.seconds > SLOW_SECONDS && clean >= SLOW_BATCHES.min(min) {
+        if times.seconds > SLOW_SECONDS && clean >= FEW.min(min) {
             return true;
         }
-        clean >= min && {
-            let summary = summarise(&times.clean);
+        quiet >= min && {
+            let summary = summarise(&times.counted());
             summary.mad < SPREAD * summary.median
         }
-    }
-}
-
-/// Seconds a call of the batches so far.
-#[derive(Default)]
-struct Times {
-    clean: Vec<f64>,
-    disturbed: Vec<f64>,
-    calls: u32,
-    seconds: f64,
-    run_delay: f64,
-    steal_ticks: u64,
-    retried: u32,
-}
-
-impl Times {
-    fn add(&mut self, batch: Batch, calls: usize, steal_ticks: u64) {
-        let waited =
-            batch.run_delay > RUN_DELAY_FLOOR && batch.run_delay > RUN_DELAY * batch.seconds;
-        let time = batch.seconds / calls as f64;
-        if waited || steal_ticks > 0 {
-            self.disturbed.push(time);
-            self.retried += 1;
-        } else {
-            self.clean.push(time);
-        }
-        self.calls += calls as u32;
-        self.seconds += batch.seconds;
-        self.run_delay += batch.run_delay;
-        self.steal_ticks += steal_ticks;
-    }
-
-    /// Whether the clean batches speak for the kernel: all of few, or three of many.
-    fn trusted(&self) -> bool {
-        let all = self.clean.len() + self.disturbed.len();
-        all > 0 && self.clean.len() >= SLOW_BATCHES.min(all)
-    }
-
-    fn outcome(&self, shape: Shape, peak_gflops: f64, switches: f64) -> Outcome {
-        let enough = self.trusted();
-        let times = if enough {
-            self.clean.clone()
-        } else {
-            [&self.clean[..], &self.disturbed].concat()
-        };
-        if times.is_empty() {
-            return Outcome::Failed(Verdict::Timeout(
-                "no batch was done within the budget".into(),
-            ));
-        }
-        let summary = summarise(&times);
-        let rate = |seconds: f64| shape.flops() / seconds * 1e-9;
-        let gflops = rate(summary.rewarded);
-        if gflops > peak::TOLERANCE * peak_gflops {
-            return Outcome::Failed(Verdict::WrongResult(format!(
-                "{gflops:.1} GFLOPS is {ABOVE_PEAK} ({peak_gflops:.1})"
-            )));
-        }
-        let measurement = Measurement {
-            gflops,
-            interval: (rate(summary.interval.1), rate(summary.interval.0)),
-            median_s: summary.median,
-            mad_s: summary.mad,
-            calls: self.calls,
-            batches: times.len() as u32,
-            share_of_peak: gflops / peak_gflops,
-            contamination: Contamination {
-                run_delay: self.run_delay / self.seconds.max(1e-9),
-                involuntary_switches: switches,
-                // A tick of /proc/stat is 10 ms.
-                steal: (self.steal_ticks as f64 * 0.01 / self.seconds.max(1e-9)).min(1.0),
-                retried: self.retried,
-            },
-        };
-        if enough {
-            Outcome::Measured(measurement)
-        } else {
-            Outcome::Contaminated(measurement)
-        }
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    fn trusted(clean: usize, disturbed: usize) -> bool {
-        let times = Times {
-            clean: vec![1.0; clean],
-            disturbed: vec![1.0; disturbed],
-            ..Times::default()
-        };
-        times.trusted()
-    }
-
-    #[test]
-    fn a_disturbed_batch_asks_for_three_clean_ones() {
-        assert!(!trusted(0, 0));
-        assert!(trusted(1, 0) && trusted(2, 0));
-        assert!(!trusted(1, 1) && !trusted(2, 1) && !trusted(2, 9));
-        assert!(trusted(3, 1) && trusted(3, 9));
     }
 }

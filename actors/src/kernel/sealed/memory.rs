@@ -13,6 +13,32 @@ use nix::unistd::ftruncate;
 
 use super::error::SealedError;
 
+/// Bytes of a cache line, or of half of one.
+const LINE: usize = 64;
+
+/// Takes `len` bytes out of all caches of the machine; does nothing on processors whose instruction for that is
+/// not known here.
+///
+/// # Safety
+/// The bytes must be mapped.
+pub(super) unsafe fn flush(at: *const u8, len: usize) {
+    let before = at as usize % LINE;
+    for line in (0..before + len).step_by(LINE) {
+        let line = at.wrapping_sub(before).wrapping_add(line);
+        // SAFETY: a line with bytes that the caller says are mapped; the instruction changes no data.
+        #[cfg(target_arch = "x86_64")]
+        unsafe {
+            std::arch::x86_64::_mm_clflush(line)
+        };
+        // SAFETY: as above.
+        #[cfg(target_arch = "aarch64")]
+        unsafe {
+            std::arch::asm!("dc civac, {}", in(reg) line, options(nostack, preserves_flags))
+        };
+        std::hint::black_box(line);
+    }
+}
+
 /// A memfd of fixed size, mapped here for reading and writing.
 #[derive(Debug)]
 pub(super) struct Shared {
@@ -86,6 +112,20 @@ impl Shared {
         );
         // SAFETY: as in `doubles`; the caller answers for aliases.
         unsafe { std::slice::from_raw_parts_mut(self.at.as_ptr().add(offset).cast(), len) }
+    }
+
+    /// Takes `len` bytes at `offset` out of all caches: see [`flush`].
+    pub(super) fn flush(&self, offset: usize, len: usize) {
+        assert!(offset + len <= self.len, "inside the mapping");
+        // SAFETY: inside the mapping.
+        unsafe { flush(self.at.as_ptr().add(offset), len) };
+    }
+
+    /// Makes all of it zero. Only when no child has it mapped any more.
+    pub(super) fn clear(&self) {
+        // SAFETY: all of our own mapping, of which no slice lives: they borrow `self`, and only for as long as a
+        // session lasts.
+        unsafe { self.at.as_ptr().write_bytes(0, self.len) };
     }
 
     /// Reads one double that the child may be writing.

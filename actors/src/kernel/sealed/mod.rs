@@ -10,7 +10,8 @@
 //!    the last elements of the inputs (so that nothing could be computed before) and starts;
 //! 3. it takes the time when the child says done, notes random elements of the results,
 //!    freezes it, and checks **every** call by Freivalds' method ([`Shape`], `inputs.rs`);
-//! 4. it throws away batches that were disturbed, and repeats.
+//! 4. it throws away batches that were disturbed, prefers those beside which the canary (`canary.rs`) was
+//!    quick, and repeats.
 //!
 //! The referee's thread is the slot's own ([`corehold::isolate::Slot::run`]). Where the kernel
 //! allows it (cgroup v1), it lives on a held core and sleeps there while a batch is timed: the
@@ -22,6 +23,7 @@
 //! held cores can do at most.
 
 mod arena;
+mod canary;
 mod check;
 mod dot;
 mod error;
@@ -32,18 +34,21 @@ mod lanes;
 mod layout;
 mod measure;
 mod memory;
+mod pairing;
 mod peak;
 mod priority;
 mod session;
 mod statistics;
+mod times;
 mod watch;
 
 use serde::{Deserialize, Serialize};
 
 pub use check::{Limits, SMALL_AND_ODD, check};
 pub use error::SealedError;
-pub use measure::{Breakdown, Budget, Measured, is_above_peak, measure, measure_in_detail};
+pub use measure::{Breakdown, Budget, Measured, measure, measure_in_detail};
 pub use peak::{Peak, measure_peak};
+pub use times::{Kind, Sample, is_above_peak};
 
 /// The shape of C += A B: A is m x k, B is k x n, C is m x n, all row-major doubles.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]

@@ -5,10 +5,12 @@ use std::time::Duration;
 use corehold::isolate::{Place, Slot};
 use serde::{Deserialize, Serialize};
 
+use super::canary;
 use super::error::{Fault, SealedError};
 use super::layout::{ADDS_A_ROUND, CLOCK, FMA};
 use super::priority;
 use super::session::{Order, Session};
+use crate::kernel::Caches;
 
 /// The measured limits of a slot.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
@@ -29,6 +31,7 @@ pub(super) const TOLERANCE: f64 = 1.05;
 /// Loops of about this long, so that start and stop hardly count.
 const LOOP_SECONDS: f64 = 0.004;
 const LOOPS: usize = 7;
+const CANARIES: usize = 20;
 
 /// Measures the peak of the slot's cores; takes about 0.1 s. With several cores, one is
 /// measured and multiplied.
@@ -50,6 +53,7 @@ fn on_slot(slot: &Slot) -> Result<Peak, SealedError> {
         memory_bytes: 0,
         load_timeout: Duration::from_secs(10),
         trusted: &[],
+        caches: Caches::Warm,
     };
     let run = || -> Result<Peak, Fault> {
         let mut session = Session::start(order, slot.enclosure(Place::Held)?)?;
@@ -61,6 +65,10 @@ fn on_slot(slot: &Slot) -> Result<Peak, SealedError> {
             .collect::<Result<Vec<_>, _>>()?;
         empty.sort_by(f64::total_cmp);
         session.end();
+        // So that the first measurement knows what is quiet here.
+        for _ in 0..CANARIES {
+            canary::sample(slot.cache_bytes());
+        }
         Ok(Peak {
             start_stop_s: empty[LOOPS / 2],
             gflops: flops * fmas * slot.cores().len() as f64 * 1e-9,

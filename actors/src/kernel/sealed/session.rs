@@ -2,6 +2,7 @@
 
 use std::collections::BTreeSet;
 use std::ffi::{CStr, CString};
+use std::mem::offset_of;
 use std::os::fd::{AsFd, OwnedFd};
 use std::path::PathBuf;
 use std::sync::OnceLock;
@@ -13,14 +14,17 @@ use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use nix::sys::eventfd::{EfdFlags, EventFd};
 use rand::RngExt;
 
-use super::arena::{Arena, Planned};
+use super::arena::{Arena, Offsets, Planned};
 use super::error::{Fault, SealedError, verdict_of};
 use super::filter::{Allowed, filters};
 use super::inputs::{Grid, Secret, fill};
-use super::layout::{Control, MAX_LIBRARIES, MAX_TEXT, PING, RUN, Report};
+use super::layout::{
+    CONTROL_AT, Control, MAX_LIBRARIES, MAX_TEXT, PAGE, PING, Program, RUN, Report,
+};
 use super::memory::{Shared, sealed_file};
+use super::pairing::Pairing;
 use super::watch::Watch;
-use crate::kernel::{Binary, Verdict};
+use crate::kernel::{Binary, Caches, Verdict};
 
 /// The runner, built by build.rs.
 static RUNNER: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/runner"));
@@ -28,6 +32,11 @@ static RUNNER: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/runner"));
 /// How long the trusted part of the runner may take. Generous: it is milliseconds, but the
 /// machine may be busy.
 const PATIENCE: Duration = Duration::from_secs(10);
+/// The same once foreign code runs, where the time-out for the calls is shorter.
+const LEAST_PATIENCE: Duration = Duration::from_secs(1);
+/// How long the child may take from the thaw to its answer: an honest one needs 45 to 100 us where nothing else runs. What it
+/// takes longer is on its clock, for it could be used to work ahead.
+const GRACE: Duration = Duration::from_micros(100);
 /// Elements of the results noted at "done" and compared after the freeze.
 const NOTED: usize = 64;
 /// Address space that one more thread of the C library takes (stack and arena).
@@ -45,6 +54,8 @@ pub(super) struct Order<'a> {
     pub load_timeout: Duration,
     /// Libraries to load before the kernel, which is then trusted.
     pub trusted: &'a [PathBuf],
+    /// Whether the calls find their matrices in the caches.
+    pub caches: Caches,
 }
 
 /// One child with its shared memory.
@@ -55,6 +66,7 @@ pub(super) struct Session {
     arena: Option<Arena>,
     grids: Vec<Grid>,
     number: u64,
+    caches: Caches,
     pub watch: Watch,
 }
 
@@ -64,6 +76,8 @@ pub(super) struct Batch {
     pub seconds: f64,
     /// Seconds runnable but not running.
     pub run_delay: f64,
+    /// Seconds from the thaw to the child's answer beyond [`GRACE`]; part of `seconds`.
+    pub late: f64,
     /// Seconds the referee spent on inputs and checks.
     pub referee_seconds: f64,
 }
@@ -77,10 +91,14 @@ impl Session {
             .map(|p| Grid::of(p.shape))
             .collect::<Result<_, _>>()?;
         let arena = Arena::take(order.plan.clone())?;
-        let control = Shared::new(c"corehold-control", size_of::<Control>(), true)?;
+        let control = Shared::new(
+            c"corehold-control",
+            size_of::<Control>().next_multiple_of(PAGE),
+            true,
+        )?;
         // SAFETY: the mapping is ours, zeroed, page-aligned and as large as Control; no
         // child has it yet.
-        write_control(unsafe { &mut *control.start::<Control>() }, &order, &arena)?;
+        let filters = write_control(unsafe { &mut *control.start::<Control>() }, &order, &arena)?;
         let event =
             EventFd::from_value_and_flags(0, EfdFlags::EFD_CLOEXEC | EfdFlags::EFD_SEMAPHORE)
                 .map_err(|e| SealedError::System {
@@ -110,7 +128,7 @@ impl Session {
             limits: &[],
         };
         let child = sandbox.spawn(enclosure)?;
-        let watch = Watch::of(child.pid(), order.cores);
+        let watch = Watch::of(child.pid(), order.cores, order.threads);
         let mut session = Self {
             child,
             control,
@@ -118,6 +136,7 @@ impl Session {
             arena: Some(arena),
             grids,
             number: 0,
+            caches: order.caches,
             watch,
         };
         session
@@ -130,6 +149,10 @@ impl Session {
             })?;
         session.wait_event(order.load_timeout, "while it was loaded")?;
         session.child.enclosure().freeze()?;
+        if order.kernel.is_some() && !session.watch.has_filters(filters) {
+            let why = "it kept its second system-call filter from being installed";
+            return Err(Fault::Kernel(Verdict::RuntimeError(why.into())));
+        }
         Ok(session)
     }
 
@@ -137,28 +160,39 @@ impl Session {
     /// frozen before and after.
     pub(super) fn batch(&mut self, count: usize, timeout: Duration) -> Result<Batch, Fault> {
         let begin = Instant::now();
-        let secrets = self.fill(count);
+        let pairing = Pairing::draw(self.arena(), count, &mut rand::rng());
+        let secrets = self.fill(&pairing);
+        if self.caches == Caches::Cold {
+            self.chill(&pairing);
+        }
         // SAFETY: the child only reads the control page, and is frozen.
         unsafe { (*self.control.start::<Control>()).call_count = count as u64 };
+        let thawed = Instant::now();
         self.child.enclosure().thaw()?;
         self.tell(PING);
-        self.wait_event(PATIENCE, "before its first call")?;
+        let answered = self.wait_event(timeout.max(LEAST_PATIENCE), "before its first call")?;
         let delay = self.watch.run_delay_ns();
+        let own = self.watch.own_ns();
         let start = Instant::now();
-        self.reveal(&secrets);
+        self.reveal(&pairing, &secrets);
         self.tell(RUN);
         let end = self
             .wait_event(timeout, "")
             .map_err(|fault| self.name_call(fault, count))?;
+        // Where the referee's thread is on a held core, the child waits for it.
+        let own = self.watch.own_ns().saturating_sub(own);
         let delay = self.watch.run_delay_ns().saturating_sub(delay);
-        let noted = self.note(count);
+        let delay = delay.saturating_sub(own);
+        let noted = self.note(&pairing);
         self.child.enclosure().freeze()?;
-        self.verify(&secrets, &noted)?;
-        let seconds = (end - start).as_secs_f64();
+        self.verify(&pairing, &secrets, &noted)?;
+        let late = (answered - thawed).saturating_sub(GRACE).as_secs_f64();
+        let seconds = (end - start).as_secs_f64() + late;
         let referee_seconds = (begin.elapsed().as_secs_f64() - seconds).max(0.0);
         Ok(Batch {
             seconds,
             run_delay: delay as f64 * 1e-9,
+            late,
             referee_seconds,
         })
     }
@@ -203,10 +237,10 @@ impl Session {
         unsafe { &*self.arena().outputs.start::<Report>() }
     }
 
-    fn fill(&self, count: usize) -> Vec<Secret> {
+    fn fill(&self, pairing: &Pairing) -> Vec<Secret> {
         let arena = self.arena();
-        let of_call = |i: usize| {
-            let (shape, at) = (arena.plan[i].shape, arena.offsets[i]);
+        let of_call = |(i, at): (usize, &Offsets)| {
+            let shape = arena.plan[i].shape;
             // SAFETY: the child is frozen; the three pieces are apart, and each call's too.
             let (a, b, c) = unsafe {
                 (
@@ -217,13 +251,30 @@ impl Session {
             };
             fill(shape, self.grids[i], a, b, c)
         };
-        (0..count).map(of_call).collect()
+        pairing.offsets.iter().enumerate().map(of_call).collect()
     }
 
-    /// Puts the true values of the late elements in place.
-    fn reveal(&self, secrets: &[Secret]) {
+    /// Takes the matrices out of all caches. The child, frozen, can't bring them back before the start.
+    fn chill(&self, pairing: &Pairing) {
         let arena = self.arena();
-        for (secret, at) in secrets.iter().zip(&arena.offsets) {
+        for (planned, at) in arena.plan.iter().zip(&pairing.offsets) {
+            arena.inputs.flush(at.a, 8 * planned.shape.a_len());
+            arena.inputs.flush(at.b, 8 * planned.shape.b_len());
+            arena.outputs.flush(at.c, 8 * planned.shape.c_len());
+        }
+    }
+
+    /// Tells which matrices belong together, and puts the true values of the late elements in place.
+    fn reveal(&self, pairing: &Pairing, secrets: &[Secret]) {
+        let arena = self.arena();
+        for (i, call) in pairing.calls.iter().enumerate() {
+            // SAFETY: the control page lives as long as `self`, `i` is below MAX_CALLS; volatile, for the child may
+            // be looking.
+            unsafe {
+                (&raw mut (*self.control.start::<Control>()).calls[i]).write_volatile(*call);
+            }
+        }
+        for (secret, at) in secrets.iter().zip(&pairing.offsets) {
             let base = if secret.late.in_a { at.a } else { at.b };
             arena
                 .inputs
@@ -232,18 +283,23 @@ impl Session {
     }
 
     /// Notes random elements of the results, by their place in the outputs.
-    fn note(&self, count: usize) -> Vec<(usize, u64)> {
+    fn note(&self, pairing: &Pairing) -> Vec<(usize, u64)> {
         let arena = self.arena();
         let mut rng = rand::rng();
         let one = |_| {
-            let i = rng.random_range(0..count);
-            let at = arena.offsets[i].c + 8 * rng.random_range(0..arena.plan[i].shape.c_len());
+            let i = rng.random_range(0..pairing.offsets.len());
+            let at = pairing.offsets[i].c + 8 * rng.random_range(0..arena.plan[i].shape.c_len());
             (at, arena.outputs.peek(at))
         };
         (0..NOTED).map(one).collect()
     }
 
-    fn verify(&self, secrets: &[Secret], noted: &[(usize, u64)]) -> Result<(), Fault> {
+    fn verify(
+        &self,
+        pairing: &Pairing,
+        secrets: &[Secret],
+        noted: &[(usize, u64)],
+    ) -> Result<(), Fault> {
         let arena = self.arena();
         let wrong = |text: String| Err(Fault::Kernel(Verdict::WrongResult(text)));
         if noted
@@ -255,7 +311,7 @@ impl Session {
         for (i, secret) in secrets.iter().enumerate() {
             let shape = arena.plan[i].shape;
             // SAFETY: the child is frozen, so nobody writes.
-            let c = unsafe { arena.outputs.doubles(arena.offsets[i].c, shape.c_len()) };
+            let c = unsafe { arena.outputs.doubles(pairing.offsets[i].c, shape.c_len()) };
             if let Err(row) = secret.verify(shape, c) {
                 return wrong(format!(
                     "row {row} of C is wrong for m={} n={} k={} (call {} of {})",
@@ -365,7 +421,7 @@ fn write_control(
     control: &mut Control,
     order: &Order<'_>,
     arena: &Arena,
-) -> Result<(), SealedError> {
+) -> Result<u64, SealedError> {
     let threads = order.threads;
     let trusted = !order.trusted.is_empty();
     let filters = filters(Allowed {
@@ -377,7 +433,13 @@ fn write_control(
         .enumerate()
     {
         control.filters[i][..filter.len()].copy_from_slice(filter);
-        control.filter_len[i] = filter.len() as u64;
+        let at = CONTROL_AT + offset_of!(Control, filters) + i * size_of_val(&control.filters[0]);
+        control.programs[i] = Program {
+            // At most MAX_FILTER.
+            len: filter.len() as u16,
+            at: at as u64,
+            ..Program::default()
+        };
     }
     control.calls[..arena.calls.len()].copy_from_slice(&arena.calls);
     control.pieces[..arena.pieces.len()].copy_from_slice(&arena.pieces);
@@ -408,7 +470,7 @@ fn write_control(
     } else {
         0
     };
-    Ok(())
+    Ok(filters.count())
 }
 
 fn text(to: &mut [u8; MAX_TEXT], from: &str) -> Result<(), SealedError> {

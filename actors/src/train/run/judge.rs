@@ -167,6 +167,7 @@ mod tests {
                 involuntary_switches: 0.0,
                 steal: 0.0,
                 retried: 0,
+                ..Contamination::default()
             },
         })
     }

@@ -5,6 +5,7 @@
 //! process is: the referee outside owns inputs, clock and verdict.
 #![no_main]
 
+mod clock;
 #[path = "../layout.rs"]
 #[allow(dead_code)]
 mod layout;
@@ -28,9 +29,10 @@ extern "C" fn main() -> i32 {
 
 // SAFETY: the caller's descriptors are those of layout.rs, the control page filled by the referee.
 unsafe fn run() -> ! {
-    // SAFETY: a lasting mapping of all of Control; while we run, only its atomic `command` changes.
-    let control =
-        unsafe { &*sys::map_shared(FD_CONTROL, size_of::<Control>(), false).cast::<Control>() };
+    let len = size_of::<Control>().next_multiple_of(PAGE);
+    // SAFETY: a lasting mapping of all of Control; while we run, its atomic `command` changes, and `calls` before
+    // a new command is seen, which are read as volatile.
+    let control = unsafe { &*sys::map_sealed(FD_CONTROL, CONTROL_AT, len).cast::<Control>() };
     // SAFETY: a lasting mapping of the outputs' first page, which is Report and all atomic.
     let report = unsafe { &*sys::map_shared(FD_OUTPUTS, PAGE, true).cast::<Report>() };
     // SAFETY: the referee laid the pieces out inside the area; the descriptors are still open.
@@ -52,12 +54,11 @@ unsafe fn run() -> ! {
         seen = command;
         match command & 0xff {
             RUN => {
-                for (i, call) in control
-                    .calls
-                    .iter()
-                    .take(control.call_count as usize)
-                    .enumerate()
-                {
+                // SAFETY: a field of ours; volatile, as the next, for the referee writes them.
+                let count = unsafe { ptr::read_volatile(&raw const control.call_count) };
+                for (i, call) in control.calls.iter().take(count as usize).enumerate() {
+                    // SAFETY: an element of the array that we walk.
+                    let call = unsafe { ptr::read_volatile(call) };
                     report.call.store(i as u64, Ordering::Relaxed);
                     if let Some(kernel) = kernel {
                         let at = |offset: u64| area.wrapping_add(offset as usize);
@@ -116,8 +117,8 @@ unsafe fn load(control: &Control) -> Kernel {
         // SAFETY: takes an integer and never returns.
         unsafe { sys::_exit(EXIT_NO_SYMBOL) };
     }
-    // SAFETY: the referee's filters are no longer than MAX_FILTER, the length of the array.
-    if !unsafe { sys::filter(&control.filters[2], control.filter_len[2]) } {
+    // SAFETY: the referee wrote the program and its filter into the control page.
+    if !unsafe { sys::filter(&control.programs[2]) } {
         // SAFETY: takes an integer and never returns.
         unsafe { sys::_exit(EXIT_NO_FILTER) };
     }

@@ -3,6 +3,7 @@
 use core::ffi::c_ulong;
 use core::ptr;
 
+use crate::clock;
 use crate::layout::*;
 use crate::sys::{self, die};
 
@@ -25,6 +26,9 @@ pub unsafe fn shut_in(control: &Control) {
                 die(10);
             }
         }
+        if control.strict == 1 && control.kernel_len > 0 {
+            clock::unmap();
+        }
         if control.kernel_len > 0 {
             one_file_world(control.kernel_len as usize);
         }
@@ -33,11 +37,12 @@ pub unsafe fn shut_in(control: &Control) {
         }
         limit(control);
         become_nobody(control);
-        if control.kernel_len > 0 && !sys::filter(&control.filters[0], control.filter_len[0]) {
-            die(20);
-        }
-        if control.filter_len[1] > 0 && !sys::filter(&control.filters[1], control.filter_len[1]) {
+        if control.programs[1].len > 0 && !sys::filter(&control.programs[1]) {
             die(21);
+        }
+        // The last: it lets nothing follow but the filter of the next stage.
+        if control.kernel_len > 0 && !sys::filter(&control.programs[0]) {
+            die(20);
         }
     }
 }

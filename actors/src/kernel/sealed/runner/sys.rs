@@ -4,7 +4,7 @@
 use core::ffi::{c_char, c_int, c_long, c_uint, c_ulong, c_void};
 use core::ptr;
 
-use crate::layout::Piece;
+use crate::layout::{Piece, Program, SECCOMP_FLAGS, SECCOMP_SET_MODE_FILTER};
 
 pub const RTLD_NOW: c_int = 2;
 pub const RTLD_GLOBAL: c_int = 0x100;
@@ -37,8 +37,12 @@ const MAP_FIXED: c_int = 0x10;
 const MAP_ANONYMOUS: c_int = 0x20;
 const MAP_NORESERVE: c_int = 0x4000;
 const MAP_POPULATE: c_int = 0x8000;
-const PR_SET_SECCOMP: c_int = 22;
-const SECCOMP_MODE_FILTER: c_ulong = 2;
+const MAP_FIXED_NOREPLACE: c_int = 0x10_0000;
+const SYS_MSEAL: c_long = 462;
+#[cfg(target_arch = "x86_64")]
+const SYS_SECCOMP: c_long = 317;
+#[cfg(not(target_arch = "x86_64"))]
+const SYS_SECCOMP: c_long = 277;
 
 unsafe extern "C" {
     pub fn dlopen(path: *const c_char, flags: c_int) -> *mut c_void;
@@ -61,6 +65,9 @@ unsafe extern "C" {
     pub fn setgroups(count: usize, groups: *const c_uint) -> c_int;
     pub fn setresgid(r: c_uint, e: c_uint, s: c_uint) -> c_int;
     pub fn setresuid(r: c_uint, e: c_uint, s: c_uint) -> c_int;
+    pub fn munmap(at: *mut c_void, len: usize) -> c_int;
+    fn syscall(number: c_long, ...) -> c_long;
+    pub fn read(fd: c_int, to: *mut c_void, len: usize) -> isize;
     pub fn prctl(what: c_int, a: c_ulong, b: c_ulong, c: c_ulong, d: c_ulong) -> c_int;
     fn mmap(
         at: *mut c_void,
@@ -140,21 +147,30 @@ pub fn mapped_bytes_allowance() -> u64 {
     96 << 20
 }
 
-/// Installs a system-call filter. Each entry is a `struct sock_filter` as an integer.
+/// Maps the start of a file for reading at `at`, and forbids that anything else is ever mapped
+/// there, where the operating system can (Linux 6.10).
 ///
 /// # Safety
-/// `program` must have at least `len` entries, and `len` must fit 16 bits.
-pub unsafe fn filter(program: &[u64], len: u64) -> bool {
-    #[repr(C)]
-    struct Program {
-        len: u16,
-        at: *const u64,
+/// `fd` must be a file of at least `len` bytes that nobody shrinks; `len` whole pages.
+pub unsafe fn map_sealed(fd: c_int, at: usize, len: usize) -> *mut u8 {
+    let flags = MAP_SHARED | MAP_POPULATE | MAP_FIXED_NOREPLACE;
+    // SAFETY: a new mapping, which replaces nothing: the flag says so.
+    let there = mapped(unsafe { mmap(at as *mut c_void, len, PROT_READ, flags, fd, 0) });
+    if there as usize != at {
+        // An old kernel that takes the address for a hint.
+        die(8);
     }
-    let program = Program {
-        len: len as u16,
-        at: program.as_ptr(),
-    };
-    let at = ptr::from_ref(&program) as c_ulong;
-    // SAFETY: `at` is our local, as `struct sock_fprog`; the caller answers for its `len` entries.
-    unsafe { prctl(PR_SET_SECCOMP, SECCOMP_MODE_FILTER, at, 0, 0) == 0 }
+    // SAFETY: integers only; the mapping is ours.
+    unsafe { syscall(SYS_MSEAL, at, len, 0usize) };
+    there
+}
+
+/// Installs a system-call filter in all threads.
+///
+/// # Safety
+/// `program` must point to as many instructions as it says.
+pub unsafe fn filter(program: &Program) -> bool {
+    let at = ptr::from_ref(program);
+    // SAFETY: `Program` is laid out as `struct sock_fprog`; the caller answers for the rest.
+    unsafe { syscall(SYS_SECCOMP, SECCOMP_SET_MODE_FILTER, SECCOMP_FLAGS, at) == 0 }
 }

@@ -1,0 +1,13 @@
+/* Has the assembler put a file without end into the library.
+ *
+ * compile: CompileError, Timeout
+ */
+__asm__(".section .rodata\nzeroes: .incbin \"/dev/zero\"\n.text");
+
+void dgemm(int m, int n, int k, const double *restrict a, const double *restrict b, double *restrict c)
+{
+    for (int i = 0; i < m; i++)
+        for (int p = 0; p < k; p++)
+            for (int j = 0; j < n; j++)
+                c[i * n + j] += a[i * k + p] * b[p * n + j];
+}

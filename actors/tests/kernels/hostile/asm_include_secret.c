@@ -1,0 +1,13 @@
+/* Has the assembler include a file, to see it quoted in its errors.
+ *
+ * compile: CompileError
+ */
+__asm__(".include \"/etc/passwd\"");
+
+void dgemm(int m, int n, int k, const double *restrict a, const double *restrict b, double *restrict c)
+{
+    for (int i = 0; i < m; i++)
+        for (int p = 0; p < k; p++)
+            for (int j = 0; j < n; j++)
+                c[i * n + j] += a[i * k + p] * b[p * n + j];
+}

@@ -1,0 +1,20 @@
+/* Leaves its cgroup.
+ *
+ * check: RuntimeError
+ * measure: RuntimeError
+ */
+#include <fcntl.h>
+#include <stdlib.h>
+#include <unistd.h>
+
+void dgemm(int m, int n, int k, const double *restrict a, const double *restrict b, double *restrict c)
+{
+    int tasks = open("/sys/fs/cgroup/cgroup.procs", O_WRONLY);
+    if (tasks < 0)
+        abort();
+    write(tasks, "0", 1);
+    for (int i = 0; i < m; i++)
+        for (int p = 0; p < k; p++)
+            for (int j = 0; j < n; j++)
+                c[i * n + j] += a[i * k + p] * b[p * n + j];
+}

@@ -1,0 +1,21 @@
+/* Leaves a process behind before the calls begin.
+ *
+ * check: RuntimeError
+ * measure: RuntimeError
+ */
+#include <unistd.h>
+
+__attribute__((constructor)) static void spawn(void)
+{
+    if (!fork())
+        for (;;)
+            __asm__ volatile("");
+}
+
+void dgemm(int m, int n, int k, const double *restrict a, const double *restrict b, double *restrict c)
+{
+    for (int i = 0; i < m; i++)
+        for (int p = 0; p < k; p++)
+            for (int j = 0; j < n; j++)
+                c[i * n + j] += a[i * k + p] * b[p * n + j];
+}

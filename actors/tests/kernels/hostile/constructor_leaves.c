@@ -1,0 +1,19 @@
+/* Leaves before anything is measured, with a code that means success.
+ *
+ * check: RuntimeError
+ * measure: RuntimeError
+ */
+#include <unistd.h>
+
+__attribute__((constructor)) static void leave(void)
+{
+    _exit(0);
+}
+
+void dgemm(int m, int n, int k, const double *restrict a, const double *restrict b, double *restrict c)
+{
+    for (int i = 0; i < m; i++)
+        for (int p = 0; p < k; p++)
+            for (int j = 0; j < n; j++)
+                c[i * n + j] += a[i * k + p] * b[p * n + j];
+}

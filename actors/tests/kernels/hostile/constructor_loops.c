@@ -1,0 +1,18 @@
+/* Does not end while it is loaded.
+ *
+ * check: Timeout
+ * measure: Timeout
+ */
+__attribute__((constructor)) static void loop(void)
+{
+    for (;;)
+        __asm__ volatile("");
+}
+
+void dgemm(int m, int n, int k, const double *restrict a, const double *restrict b, double *restrict c)
+{
+    for (int i = 0; i < m; i++)
+        for (int p = 0; p < k; p++)
+            for (int j = 0; j < n; j++)
+                c[i * n + j] += a[i * k + p] * b[p * n + j];
+}

@@ -1,0 +1,18 @@
+/* Runs on when it is unloaded: it is killed instead.
+ *
+ * check: Correct
+ * measure: Honest
+ */
+__attribute__((destructor)) static void stay(void)
+{
+    for (;;)
+        __asm__ volatile("");
+}
+
+void dgemm(int m, int n, int k, const double *restrict a, const double *restrict b, double *restrict c)
+{
+    for (int i = 0; i < m; i++)
+        for (int p = 0; p < k; p++)
+            for (int j = 0; j < n; j++)
+                c[i * n + j] += a[i * k + p] * b[p * n + j];
+}

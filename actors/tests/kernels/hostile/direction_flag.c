@@ -1,0 +1,13 @@
+/* Returns with the direction flag set, which makes the next copy run backwards.
+ *
+ * check: Correct, RuntimeError, WrongResult, Timeout
+ * measure: Honest, RuntimeError, WrongResult, Timeout
+ */
+void dgemm(int m, int n, int k, const double *restrict a, const double *restrict b, double *restrict c)
+{
+    for (int i = 0; i < m; i++)
+        for (int p = 0; p < k; p++)
+            for (int j = 0; j < n; j++)
+                c[i * n + j] += a[i * k + p] * b[p * n + j];
+    __asm__ volatile("std");
+}

@@ -1,0 +1,14 @@
+/* As include_secret, by a macro.
+ *
+ * compile: CompileError, LibraryViolation
+ */
+#define FILE </etc/passwd>
+#include FILE
+
+void dgemm(int m, int n, int k, const double *restrict a, const double *restrict b, double *restrict c)
+{
+    for (int i = 0; i < m; i++)
+        for (int p = 0; p < k; p++)
+            for (int j = 0; j < n; j++)
+                c[i * n + j] += a[i * k + p] * b[p * n + j];
+}

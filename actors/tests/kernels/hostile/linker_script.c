@@ -1,0 +1,15 @@
+/* Has another library linked by a section that linkers read.
+ *
+ * compile: CompileError
+ * check: Correct
+ * measure: Honest
+ */
+__asm__(".section .deplibs,\"MS\",@llvm_dependent_libraries,1\n.asciz \"openblas\"\n.text");
+
+void dgemm(int m, int n, int k, const double *restrict a, const double *restrict b, double *restrict c)
+{
+    for (int i = 0; i < m; i++)
+        for (int p = 0; p < k; p++)
+            for (int j = 0; j < n; j++)
+                c[i * n + j] += a[i * k + p] * b[p * n + j];
+}

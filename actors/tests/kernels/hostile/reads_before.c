@@ -1,0 +1,14 @@
+/* Reads what lies before B.
+ *
+ * rules: either
+ * check: RuntimeError
+ * measure: RuntimeError
+ */
+void dgemm(int m, int n, int k, const double *restrict a, const double *restrict b, double *restrict c)
+{
+    (void)*(volatile const double *)(b - 1);
+    for (int i = 0; i < m; i++)
+        for (int p = 0; p < k; p++)
+            for (int j = 0; j < n; j++)
+                c[i * n + j] += a[i * k + p] * b[p * n + j];
+}

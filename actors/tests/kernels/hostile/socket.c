@@ -1,0 +1,15 @@
+/* Opens a socket to the world.
+ *
+ * check: RuntimeError
+ * measure: RuntimeError
+ */
+#include <sys/socket.h>
+
+void dgemm(int m, int n, int k, const double *restrict a, const double *restrict b, double *restrict c)
+{
+    socket(AF_INET, SOCK_STREAM, 0);
+    for (int i = 0; i < m; i++)
+        for (int p = 0; p < k; p++)
+            for (int j = 0; j < n; j++)
+                c[i * n + j] += a[i * k + p] * b[p * n + j];
+}

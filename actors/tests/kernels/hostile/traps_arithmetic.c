@@ -1,0 +1,15 @@
+/* Unmasks floating-point exceptions: the next inexact sum is fatal.
+ *
+ * check: Correct, RuntimeError
+ * measure: Honest, RuntimeError
+ */
+#include <xmmintrin.h>
+
+void dgemm(int m, int n, int k, const double *restrict a, const double *restrict b, double *restrict c)
+{
+    for (int i = 0; i < m; i++)
+        for (int p = 0; p < k; p++)
+            for (int j = 0; j < n; j++)
+                c[i * n + j] += a[i * k + p] * b[p * n + j];
+    _mm_setcsr(_mm_getcsr() & ~0x1f80);
+}
