@@ -20,8 +20,8 @@ use crate::kernel::{Binary, Caches, Outcome};
 /// How much a measurement may take.
 #[derive(Clone, Debug)]
 pub struct Budget {
-    /// Clean batches wanted at least; of slow kernels (a tenth of a second in batches),
-    /// three do.
+    /// Clean batches of 8 ms wanted at least, or of the parts that make one up; of slow kernels (a tenth of a second in
+    /// batches), three do.
     pub min_batches: u32,
     /// Clean batches at most; taken only while the batches differ.
     pub max_batches: u32,
@@ -87,9 +87,12 @@ pub struct Measured {
     pub samples: Vec<Sample>,
 }
 
-/// A batch should last this long, so that starting it and seeing its end (some 25 us, see
-/// [`super::Peak::start_stop_s`]) cost 0.3 %; see also [`most_calls`].
+/// What the budget calls a batch lasts this long. Where [`most_calls`] allows fewer calls than that takes, it is timed in
+/// parts: starting one and seeing its end (some 25 us, see [`super::Peak::start_stop_s`]) costs 0.3 % of the whole and 1.2 %
+/// of a quarter.
 const BATCH_SECONDS: f64 = 0.008;
+/// Parts at most: small kernels are not worth more starts.
+const MOST_PARTS: usize = 4;
 /// After this much timed, three batches are enough.
 const SLOW_SECONDS: f64 = 0.1;
 /// Batches differ when their median absolute deviation is above this share of the median.
@@ -146,6 +149,7 @@ fn on_slot(
         times: Times::default(),
         breakdown: Breakdown::default(),
         calls: 1,
+        parts: 1,
     };
     let outcome = match run.all(binary, symbol, slot) {
         Ok(switches) => run.times.outcome(shape, peak_gflops, switches),
@@ -163,16 +167,22 @@ fn on_slot(
     })
 }
 
-/// Most calls of a batch: their matrices should fit half the last-level cache, so that
-/// kernels are compared by their own work and not by the memory behind it.
-fn most_calls(shape: Shape, cache_bytes: u64) -> usize {
+/// Most calls of a batch. Warm: their matrices fill a sixth of the last-level cache at most, so that they are still there
+/// when they are used, some milliseconds after they were written, also where neighbours fill the rest. (Half of it let
+/// `packed` at 256 a side wander between 27 and 42 GFLOPS with the neighbours of a virtual machine; a sixth gave 45 within
+/// 1 %: docs/measurement.md.) Cold: half of it, for they are flushed in any case.
+fn most_calls(shape: Shape, cache_bytes: u64, caches: Caches) -> usize {
     let call = 8 * (shape.a_len() + shape.b_len() + shape.c_len()) as u64;
     let cache = if cache_bytes == 0 {
         16 << 20
     } else {
         cache_bytes
     };
-    (cache / 2 / call.max(1)).clamp(2, MAX_CALLS as u64) as usize
+    let share = match caches {
+        Caches::Warm => cache / 6,
+        Caches::Cold => cache / 2,
+    };
+    (share / call.max(1)).clamp(2, MAX_CALLS as u64) as usize
 }
 
 struct Run<'a> {
@@ -182,12 +192,14 @@ struct Run<'a> {
     times: Times,
     breakdown: Breakdown,
     calls: usize,
+    /// Batches that are timed for one of the budget's.
+    parts: usize,
 }
 
 impl Run<'_> {
     /// Returns the involuntary switches a second of timed batches.
     fn all(&mut self, binary: &Binary, symbol: &str, slot: &Slot) -> Result<f64, Fault> {
-        let most = most_calls(self.shape, slot.cache_bytes());
+        let most = most_calls(self.shape, slot.cache_bytes(), self.budget.caches);
         let order = Order {
             kernel: Some((binary, symbol)),
             plan: vec![
@@ -210,13 +222,18 @@ impl Run<'_> {
         self.breakdown.warm_up = warm.seconds;
         self.breakdown.referee += warm.referee_seconds;
         let mut fastest = warm.seconds;
+        let mut loudness = 1.0;
         let switches = session.watch.involuntary_switches();
         let mut steal = session.watch.steal_ticks();
         while !self.enough() {
             self.calls = ((BATCH_SECONDS / fastest).ceil() as usize).clamp(1, most);
-            let begin = Instant::now();
-            let loudness = canary::slowdown(canary::sample(slot.cache_bytes()));
-            self.breakdown.canary += begin.elapsed().as_secs_f64();
+            let parts = BATCH_SECONDS / (self.calls as f64 * fastest);
+            self.parts = (parts.round() as usize).clamp(1, MOST_PARTS);
+            if self.times.samples.len().is_multiple_of(self.parts) {
+                let begin = Instant::now();
+                loudness = canary::slowdown(canary::sample(slot.cache_bytes()));
+                self.breakdown.canary += begin.elapsed().as_secs_f64();
+            }
             let batch = session.batch(self.calls, self.budget.call_timeout * self.calls as u32)?;
             let now = session.watch.steal_ticks();
             let stolen = now.saturating_sub(steal);
@@ -240,8 +257,8 @@ impl Run<'_> {
         let times = &self.times;
         let (clean, quiet) = (times.clean(), times.count(Kind::Quiet));
         let (min, max) = (
-            self.budget.min_batches.max(1) as usize,
-            self.budget.max_batches as usize,
+            self.budget.min_batches.max(1) as usize * self.parts,
+            self.budget.max_batches as usize * self.parts,
         );
         let spent = self.begin.elapsed().as_secs_f64() > self.budget.max_seconds;
         if spent || times.samples.len() >= 2 * max.max(min) {
