@@ -1,0 +1,128 @@
+//! What the checks share: processes that play a role, and looks at them.
+
+use std::collections::BTreeSet;
+use std::fs;
+use std::io::{BufRead as _, BufReader};
+use std::path::Path;
+use std::process::{Child, Command, Stdio};
+
+use corehold::isolate::{HoldOptions, Place, Slot, parse_cpus};
+
+/// Where the guest mounts cgroup2.
+pub const CGROUP: &str = "/sys/fs/cgroup";
+const ROLE: &str = "COREHOLD_GUEST_ROLE";
+
+/// The role this process was started in.
+pub fn role() -> Option<String> {
+    std::env::var(ROLE).ok()
+}
+
+/// A command that starts this program in a role.
+pub fn as_role(role: &str) -> Command {
+    let mut command = Command::new("/proc/self/exe");
+    command.env(ROLE, role).stdin(Stdio::null());
+    command
+}
+
+/// Plays a role until it is over or killed.
+pub fn play(role: &str) {
+    match role.split_once(' ').unwrap_or((role, "")) {
+        ("spin", _) => loop {
+            std::hint::spin_loop();
+        },
+        ("sleep", _) => loop {
+            std::thread::park();
+        },
+        ("fork", _) => fork_without_end(),
+        ("eat", bytes) => eat(bytes.parse().expect("a number of bytes")),
+        ("hold", shield) => {
+            let slot = Slot::hold(HoldOptions {
+                shield: shield == "shield",
+                ..HoldOptions::cores([2])
+            });
+            let slot = slot.expect("the core is free");
+            let _enclosure = slot.enclosure(Place::Held).expect("a cgroup for a child");
+            println!("holding");
+            std::thread::park();
+        }
+        ("delegated", _) => super::delegated::play(),
+        (other, _) => panic!("no role {other}"),
+    }
+}
+
+fn eat(bytes: usize) {
+    let mut pages = vec![0u8; bytes];
+    for page in pages.chunks_mut(4096) {
+        page[0] = 1;
+    }
+    println!("ate {}", pages.len());
+}
+
+/// Starts children until that is refused, says how many, and ends them.
+fn fork_without_end() {
+    let mut children = Vec::new();
+    let error = loop {
+        match as_role("sleep").spawn() {
+            Ok(child) => children.push(child),
+            Err(error) => break error,
+        }
+        if children.len() > 200 {
+            println!("not refused");
+            break std::io::Error::other("none");
+        }
+    };
+    println!("forked {} until: {error}", children.len());
+    children.into_iter().for_each(end);
+}
+
+/// Starts a role and waits for the first line it prints.
+pub fn start_and_hear(command: &mut Command) -> (Child, String) {
+    let mut child = command.stdout(Stdio::piped()).spawn().expect("it starts");
+    let mut line = String::new();
+    let stdout = child.stdout.take().expect("it is piped");
+    BufReader::new(stdout).read_line(&mut line).expect("it is read");
+    (child, line.trim_end().to_owned())
+}
+
+pub fn end(mut child: Child) {
+    child.kill().expect("it is ours");
+    child.wait().expect("it is ours");
+}
+
+/// The cores a process may run on.
+pub fn allowed(pid: u32) -> BTreeSet<u32> {
+    list(pid, "Cpus_allowed_list:")
+}
+
+/// A list of `/proc/PID/status`.
+pub fn list(pid: u32, field: &str) -> BTreeSet<u32> {
+    let status = fs::read_to_string(format!("/proc/{pid}/status")).expect("it runs");
+    let line = status.lines().find_map(|l| l.strip_prefix(field));
+    parse_cpus(line.expect("a field")).expect("a list")
+}
+
+/// The core a process ran on last: field 39 of `/proc/PID/stat`.
+pub fn last_core(pid: u32) -> u32 {
+    let stat = fs::read_to_string(format!("/proc/{pid}/stat")).expect("it runs");
+    let after = stat.rsplit_once(')').expect("a name").1;
+    let field = after.split_whitespace().nth(36).expect("39 fields");
+    field.parse().expect("a number")
+}
+
+/// Every cgroup of ours below `root`.
+pub fn ours(root: &str) -> Vec<String> {
+    let mut found = Vec::new();
+    let mut todo = vec![root.to_owned()];
+    while let Some(folder) = todo.pop() {
+        for entry in fs::read_dir(Path::new(&folder)).into_iter().flatten().flatten() {
+            if entry.file_type().is_ok_and(|t| t.is_dir()) {
+                let path = entry.path().display().to_string();
+                if path.contains("/corehold-") {
+                    found.push(path.clone());
+                }
+                todo.push(path);
+            }
+        }
+    }
+    found
+}
