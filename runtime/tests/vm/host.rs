@@ -102,20 +102,36 @@ fn output(command: &mut Command) -> Result<String, String> {
 /// Two memory nodes, each with one physical core of two siblings. Software emulation, which is
 /// everywhere; `COREHOLD_TEST_VM_ACCEL=kvm` where that works.
 fn start(kernel: &Path, initramfs: &Path) -> Result<Child, String> {
-    let accel = std::env::var("COREHOLD_TEST_VM_ACCEL").unwrap_or_else(|_| "tcg,thread=multi".into());
+    let accel =
+        std::env::var("COREHOLD_TEST_VM_ACCEL").unwrap_or_else(|_| "tcg,thread=multi".into());
     let memory = |n| format!("memory-backend-ram,id=m{n},size=384M");
     let node = |n: u32| format!("node,nodeid={n},cpus={}-{},memdev=m{n}", 2 * n, 2 * n + 1);
     Command::new("qemu-system-x86_64")
-        .args(["-accel", &accel, "-cpu", "Haswell-noTSX,-pcid,-x2apic,-tsc-deadline,-invpcid,-spec-ctrl"])
+        .args([
+            "-accel",
+            &accel,
+            "-cpu",
+            "Haswell-noTSX,-pcid,-x2apic,-tsc-deadline,-invpcid,-spec-ctrl",
+        ])
         .args(["-smp", "4,sockets=2,cores=1,threads=2", "-m", "768M"])
         .args(["-object", &memory(0), "-object", &memory(1)])
         .args(["-numa", &node(0), "-numa", &node(1)])
-        .args(["-nodefaults", "-no-reboot", "-display", "none", "-serial", "stdio"])
+        .args([
+            "-nodefaults",
+            "-no-reboot",
+            "-display",
+            "none",
+            "-serial",
+            "stdio",
+        ])
         .arg("-kernel")
         .arg(kernel)
         .arg("-initrd")
         .arg(initramfs)
-        .args(["-append", "console=ttyS0 quiet panic=-1 tsc=unstable swapaccount=1"])
+        .args([
+            "-append",
+            "console=ttyS0 quiet panic=-1 tsc=unstable swapaccount=1",
+        ])
         .stdin(Stdio::null())
         .stdout(Stdio::piped())
         .stderr(Stdio::inherit())
@@ -142,10 +158,14 @@ fn listen(machine: &mut Child) -> Result<(), String> {
         let line = match hear.recv_timeout(end.saturating_duration_since(Instant::now())) {
             Ok(line) => line,
             Err(RecvTimeoutError::Timeout) => {
-                return Err(format!("the machine did not end in {PATIENCE:?}; {good} checks passed"));
+                return Err(format!(
+                    "the machine did not end in {PATIENCE:?}; {good} checks passed"
+                ));
             }
             Err(RecvTimeoutError::Disconnected) => {
-                return Err(format!("the machine ended before its checks; {good} passed"));
+                return Err(format!(
+                    "the machine ended before its checks; {good} passed"
+                ));
             }
         };
         println!("vm: {line}");

@@ -31,7 +31,10 @@ pub fn run() -> ExitCode {
         return ExitCode::SUCCESS;
     }
     prepare();
-    for (name, check) in [v2::CHECKS, delegated::CHECKS, hybrid::CHECKS].into_iter().flatten() {
+    for (name, check) in [v2::CHECKS, delegated::CHECKS, hybrid::CHECKS]
+        .into_iter()
+        .flatten()
+    {
         match catch_unwind(AssertUnwindSafe(check)) {
             Ok(()) => println!("{PASSED}{name}"),
             Err(_) => println!("{FAILED}{name}: its panic is above"),
@@ -59,5 +62,11 @@ fn prepare() {
         }
     }
     let _ = std::fs::create_dir("/dev/shm");
-    let _ = mount(Some("tmpfs"), "/dev/shm", Some("tmpfs"), MsFlags::empty(), none);
+    let _ = mount(
+        Some("tmpfs"),
+        "/dev/shm",
+        Some("tmpfs"),
+        MsFlags::empty(),
+        none,
+    );
 }

@@ -6,7 +6,7 @@ use std::io::{BufRead as _, BufReader};
 use std::path::Path;
 use std::process::{Child, Command, Stdio};
 
-use corehold::isolate::{HoldOptions, Place, Slot, parse_cpus};
+use corehold::isolate::{HoldOptions, Knob, Place, Slot, parse_cpus};
 
 /// Where the guest mounts cgroup2.
 pub const CGROUP: &str = "/sys/fs/cgroup";
@@ -30,14 +30,25 @@ pub fn play(role: &str) {
         ("spin", _) => loop {
             std::hint::spin_loop();
         },
+        ("spin2", _) => {
+            std::thread::spawn(|| {
+                loop {
+                    std::hint::spin_loop();
+                }
+            });
+            loop {
+                std::hint::spin_loop();
+            }
+        }
         ("sleep", _) => loop {
             std::thread::park();
         },
-        ("fork", _) => fork_without_end(),
+        ("fork", _) => std::process::exit(forks()),
         ("eat", bytes) => eat(bytes.parse().expect("a number of bytes")),
         ("hold", shield) => {
             let slot = Slot::hold(HoldOptions {
                 shield: shield == "shield",
+                knobs: [Knob::Smt, Knob::Interrupts].into(),
                 ..HoldOptions::cores([2])
             });
             let slot = slot.expect("the core is free");
@@ -45,7 +56,7 @@ pub fn play(role: &str) {
             println!("holding");
             std::thread::park();
         }
-        ("delegated", _) => super::delegated::play(),
+        ("delegated", part) => super::delegated::play(part),
         (other, _) => panic!("no role {other}"),
     }
 }
@@ -58,21 +69,19 @@ fn eat(bytes: usize) {
     println!("ate {}", pages.len());
 }
 
-/// Starts children until that is refused, says how many, and ends them.
-fn fork_without_end() {
-    let mut children = Vec::new();
-    let error = loop {
-        match as_role("sleep").spawn() {
-            Ok(child) => children.push(child),
-            Err(error) => break error,
+/// Starts children until that is refused; says how many there were.
+fn forks() -> i32 {
+    for started in 0..100 {
+        // SAFETY: the child only waits for its end, which comes with its cgroup's.
+        match unsafe { nix::unistd::fork() } {
+            Ok(nix::unistd::ForkResult::Child) => loop {
+                nix::unistd::pause();
+            },
+            Ok(_) => {}
+            Err(_) => return started,
         }
-        if children.len() > 200 {
-            println!("not refused");
-            break std::io::Error::other("none");
-        }
-    };
-    println!("forked {} until: {error}", children.len());
-    children.into_iter().for_each(end);
+    }
+    100
 }
 
 /// Starts a role and waits for the first line it prints.
@@ -80,7 +89,9 @@ pub fn start_and_hear(command: &mut Command) -> (Child, String) {
     let mut child = command.stdout(Stdio::piped()).spawn().expect("it starts");
     let mut line = String::new();
     let stdout = child.stdout.take().expect("it is piped");
-    BufReader::new(stdout).read_line(&mut line).expect("it is read");
+    BufReader::new(stdout)
+        .read_line(&mut line)
+        .expect("it is read");
     (child, line.trim_end().to_owned())
 }
 
@@ -103,7 +114,12 @@ pub fn list(pid: u32, field: &str) -> BTreeSet<u32> {
 
 /// The core a process ran on last: field 39 of `/proc/PID/stat`.
 pub fn last_core(pid: u32) -> u32 {
-    let stat = fs::read_to_string(format!("/proc/{pid}/stat")).expect("it runs");
+    last_core_of(&format!("/proc/{pid}/stat"))
+}
+
+/// As it, of a thread by its `stat` file.
+pub fn last_core_of(stat: &str) -> u32 {
+    let stat = fs::read_to_string(stat).expect("it runs");
     let after = stat.rsplit_once(')').expect("a name").1;
     let field = after.split_whitespace().nth(36).expect("39 fields");
     field.parse().expect("a number")
@@ -114,7 +130,11 @@ pub fn ours(root: &str) -> Vec<String> {
     let mut found = Vec::new();
     let mut todo = vec![root.to_owned()];
     while let Some(folder) = todo.pop() {
-        for entry in fs::read_dir(Path::new(&folder)).into_iter().flatten().flatten() {
+        for entry in fs::read_dir(Path::new(&folder))
+            .into_iter()
+            .flatten()
+            .flatten()
+        {
             if entry.file_type().is_ok_and(|t| t.is_dir()) {
                 let path = entry.path().display().to_string();
                 if path.contains("/corehold-") {

@@ -3,15 +3,17 @@
 use std::collections::BTreeSet;
 use std::fs;
 use std::os::fd::AsFd;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use corehold::isolate::{
-    CgroupRoots, Enclosure, Ended, HoldOptions, IsolateError, Isolation, Place, Sandbox, Slot, Topology,
-    doctor, sweep_stale,
+    CgroupRoots, Enclosure, Ended, HoldOptions, IsolateError, Isolation, Knob, Limits, Place,
+    Sandbox, Slot, Topology, TurnResult, doctor, parse_cpus, sweep_stale,
 };
 
 use super::Check;
-use super::tools::{CGROUP, allowed, as_role, end, last_core, list, ours, start_and_hear};
+use super::tools::{
+    CGROUP, allowed, as_role, end, last_core, last_core_of, list, ours, start_and_hear,
+};
 
 pub const CHECKS: &[Check] = &[
     ("v2_the_machine_is_what_was_asked_for", machine),
@@ -22,6 +24,14 @@ pub const CHECKS: &[Check] = &[
     ("v2_two_holders_are_told_apart", two_holders),
     ("v2_join_shared_and_back", join_shared),
     ("v2_what_a_killed_holder_leaves_is_swept", killed),
+    ("v2_a_wide_slot_spreads_its_threads", wide),
+    ("v2_memory_is_limited_and_oom_is_told", memory),
+    ("v2_tasks_are_limited", tasks),
+    ("v2_each_child_has_a_fresh_cgroup", fresh),
+    ("v2_a_cgroup_that_covers_the_core_is_named", covered),
+    ("v2_a_foreign_partition_is_left_alone", foreign),
+    ("v2_knobs_are_turned_and_put_back", knobs),
+    ("v2_two_slots_share_a_knob", shared_knob),
     ("v2_the_doctor_says_so", says),
 ];
 
@@ -35,11 +45,17 @@ fn hold(shield: bool) -> Slot {
 
 fn root(file: &str) -> String {
     let path = format!("{CGROUP}/{file}");
-    fs::read_to_string(path).unwrap_or_default().trim().to_owned()
+    fs::read_to_string(path)
+        .unwrap_or_default()
+        .trim()
+        .to_owned()
 }
 
 fn machine() {
-    println!("kernel {}", fs::read_to_string("/proc/version").unwrap().trim());
+    println!(
+        "kernel {}",
+        fs::read_to_string("/proc/version").unwrap().trim()
+    );
     println!("controllers {}", root("cgroup.controllers"));
     let topology = Topology::read().unwrap();
     println!("{topology:?}");
@@ -90,8 +106,13 @@ fn busy_loops() {
     }
 }
 
-/// A role in a sandbox, on the held core.
-fn shut_in(slot: &Slot, role: &str) -> corehold::isolate::Child {
+/// A role in a sandbox, on the held cores.
+pub fn shut_in(slot: &Slot, role: &str) -> corehold::isolate::Child {
+    let enclosure = slot.enclosure(Place::Held).unwrap();
+    shut_in_with(slot, role, enclosure)
+}
+
+fn shut_in_with(slot: &Slot, role: &str, enclosure: Enclosure) -> corehold::isolate::Child {
     let program = fs::File::open("/proc/self/exe").unwrap();
     let role = std::ffi::CString::new(format!("COREHOLD_GUEST_ROLE={role}")).unwrap();
     let sandbox = Sandbox {
@@ -102,7 +123,6 @@ fn shut_in(slot: &Slot, role: &str) -> corehold::isolate::Child {
         cores: slot.cores(),
         limits: &[],
     };
-    let enclosure = slot.enclosure(Place::Held).unwrap();
     slot.run(|| sandbox.spawn(enclosure)).unwrap()
 }
 
@@ -127,11 +147,17 @@ fn enclosure() {
     let before = ran(child.pid());
     std::thread::sleep(Duration::from_millis(100));
     let used = ran(child.pid()) - before;
-    assert!(used < 20_000_000, "it ran for {used} ns while it was frozen");
+    assert!(
+        used < 20_000_000,
+        "it ran for {used} ns while it was frozen"
+    );
     child.enclosure().thaw().unwrap();
     child.enclosure().freeze().unwrap();
     let ended = child.kill();
-    assert_eq!(ended, Some(Ended::Killed(nix::sys::signal::Signal::SIGKILL)));
+    assert_eq!(
+        ended,
+        Some(Ended::Killed(nix::sys::signal::Signal::SIGKILL))
+    );
     drop(child);
     drop(Enclosure::anywhere().unwrap());
 }
@@ -139,7 +165,10 @@ fn enclosure() {
 fn two_holders() {
     let _slot = hold(false);
     let error = Slot::hold(HoldOptions::cores([2])).unwrap_err();
-    assert!(matches!(error, IsolateError::CoreHeld { core: 2, .. }), "{error}");
+    assert!(
+        matches!(error, IsolateError::CoreHeld { core: 2, .. }),
+        "{error}"
+    );
     // Its sibling can't be held either, and that is said as well.
     let error = Slot::hold(HoldOptions::cores([3])).unwrap_err();
     assert!(matches!(error, IsolateError::CoreHeld { .. }), "{error}");
@@ -153,30 +182,275 @@ fn join_shared() {
     slot.join_shared(1).unwrap();
     assert_eq!(&allowed(sleeper.id()), slot.shared_cores());
     drop(slot);
-    assert_eq!(fs::read_to_string(format!("/proc/{}/cgroup", sleeper.id())).unwrap(), before);
+    assert_eq!(
+        fs::read_to_string(format!("/proc/{}/cgroup", sleeper.id())).unwrap(),
+        before
+    );
     end(sleeper);
 }
 
 fn killed() {
     let bystander = as_role("spin").spawn().unwrap();
+    let before = knob_files();
     let (holder, said) = start_and_hear(&mut as_role("hold shield"));
     assert_eq!(said, "holding");
     // What a living process holds is not swept.
     sweep_stale().unwrap();
     assert_eq!(ours(CGROUP).len(), 3, "{:?}", ours(CGROUP));
     assert_eq!(allowed(bystander.id()), BTreeSet::from([0, 1]));
+    let set = knob_files();
+    assert!(
+        set.iter().zip(&before).any(|(set, before)| set != before),
+        "{set:?}"
+    );
+    assert_eq!(read("/sys/devices/system/cpu/cpu3/online"), "0");
     end(holder);
     assert_eq!(ours(CGROUP).len(), 3, "they outlive a killed process");
+    assert_eq!(knob_files(), set, "so do its settings");
     let swept = sweep_stale().unwrap();
     println!("{swept:?}");
+    assert_eq!(swept.knobs, 1);
     assert_eq!(ours(CGROUP), Vec::<String>::new());
+    assert_eq!(knob_files(), before);
     assert_eq!(allowed(bystander.id()), BTreeSet::from([0, 1, 2, 3]));
     end(bystander);
     drop(hold(false));
 }
 
+/// What the knobs of this machine set: siblings, interrupts, deferred work, huge pages.
+fn knob_files() -> Vec<(String, String)> {
+    let mut files = vec![
+        "/sys/devices/system/cpu/cpu3/online".to_owned(),
+        "/sys/devices/virtual/workqueue/cpumask".to_owned(),
+        "/sys/kernel/mm/transparent_hugepage/enabled".to_owned(),
+        "/proc/irq/default_smp_affinity".to_owned(),
+    ];
+    for irq in fs::read_dir("/proc/irq").unwrap().flatten() {
+        let list = irq.path().join("smp_affinity_list");
+        files.extend(list.exists().then(|| list.display().to_string()));
+    }
+    files.sort_unstable();
+    files.into_iter().map(|f| (f.clone(), read(&f))).collect()
+}
+
+fn read(file: &str) -> String {
+    fs::read_to_string(file)
+        .unwrap_or_default()
+        .trim()
+        .to_owned()
+}
+
+/// Without load balancing both threads would stay on the core that the first is on.
+fn wide() {
+    let slot = Slot::hold(HoldOptions::cores([2, 3])).expect("both can be held");
+    assert_eq!(slot.isolation(), Isolation::PartitionRoot);
+    let child = shut_in(&slot, "spin2");
+    let cores = || -> BTreeSet<u32> {
+        let tasks = fs::read_dir(format!("/proc/{}/task", child.pid())).unwrap();
+        let stats = tasks.flatten().map(|t| t.path().join("stat"));
+        stats
+            .map(|stat| last_core_of(&stat.display().to_string()))
+            .collect()
+    };
+    let end = Instant::now() + Duration::from_secs(20);
+    while cores() != BTreeSet::from([2, 3]) {
+        assert!(Instant::now() < end, "its threads are all on {:?}", cores());
+        std::thread::sleep(Duration::from_millis(5));
+    }
+}
+
+fn memory() {
+    let slot = hold(false);
+    let limits = Limits {
+        memory: Some(32 << 20),
+        tasks: None,
+    };
+    for (bytes, fits) in [(8u64 << 20, true), (128 << 20, false)] {
+        let mut enclosure = slot.enclosure(Place::Held).unwrap();
+        assert_eq!(enclosure.limit(limits), limits);
+        let mut child = shut_in_with(&slot, &format!("eat {bytes}"), enclosure);
+        let ended = child.wait(Duration::from_secs(20));
+        let kills = child.enclosure().memory_kills();
+        println!("{bytes} bytes: {ended:?}, killed {kills}");
+        assert_eq!((ended == Some(Ended::Exited(0)), kills > 0), (fits, !fits));
+    }
+}
+
+fn tasks() {
+    let slot = hold(false);
+    let limits = Limits {
+        memory: None,
+        tasks: Some(8),
+    };
+    let mut enclosure = slot.enclosure(Place::Held).unwrap();
+    assert_eq!(enclosure.limit(limits), limits);
+    let mut child = shut_in_with(&slot, "fork", enclosure);
+    let ended = child.wait(Duration::from_secs(20));
+    println!("{ended:?}, {} refused", child.enclosure().refused_tasks());
+    assert_eq!(
+        ended,
+        Some(Ended::Exited(7)),
+        "it could start no more than 7"
+    );
+    assert_eq!(child.enclosure().refused_tasks(), 1);
+}
+
+fn fresh() {
+    let slot = hold(false);
+    let mut seen = BTreeSet::new();
+    for _ in 0..8 {
+        let child = shut_in(&slot, "sleep");
+        let group = child.enclosure().group().unwrap().to_owned();
+        let used = read(&group.join("cpu.stat").display().to_string());
+        println!("{}: {}", group.display(), used.lines().next().unwrap_or(""));
+        assert!(
+            seen.insert(group.clone()),
+            "{} was there before",
+            group.display()
+        );
+        drop(child);
+        assert!(!group.exists());
+    }
+}
+
+fn covered() {
+    let other = format!("{CGROUP}/someone");
+    fs::create_dir(&other).unwrap();
+    fs::write(format!("{CGROUP}/cgroup.subtree_control"), "+cpuset").unwrap();
+    fs::write(format!("{other}/cpuset.cpus"), "1-2").unwrap();
+    let error = Slot::hold(HoldOptions::cores([2])).unwrap_err();
+    println!("{error}");
+    assert!(
+        matches!(&error, IsolateError::CoreCovered { core: 2, by } if by == &other),
+        "{error}"
+    );
+    assert_eq!(ours(CGROUP), Vec::<String>::new());
+    fs::remove_dir(other).unwrap();
+    drop(hold(false));
+}
+
+fn foreign() {
+    let other = format!("{CGROUP}/someone");
+    fs::create_dir(&other).unwrap();
+    fs::write(format!("{other}/cpuset.cpus"), "1").unwrap();
+    fs::write(format!("{other}/cpuset.cpus.partition"), "root").unwrap();
+    // The shared cores would overlap it, and with that make it invalid.
+    let error = Slot::hold(HoldOptions::cores([2])).unwrap_err();
+    println!("{error}");
+    assert!(
+        matches!(&error, IsolateError::CoreCovered { core: 1, .. }),
+        "{error}"
+    );
+    assert_eq!(read(&format!("{other}/cpuset.cpus.partition")), "root");
+    let options = HoldOptions {
+        shared_cores: [0].into(),
+        ..HoldOptions::cores([2])
+    };
+    let slot = Slot::hold(options).unwrap();
+    assert_eq!(read(&format!("{other}/cpuset.cpus.partition")), "root");
+    drop(slot);
+    fs::remove_dir(other).unwrap();
+}
+
+fn knobs() {
+    fs::write("/sys/kernel/mm/transparent_hugepage/enabled", "never").unwrap();
+    let before = knob_files();
+    let options = HoldOptions {
+        shield: true,
+        knobs: Knob::ALL.into(),
+        ..HoldOptions::cores([2])
+    };
+    let slot = Slot::hold(options).unwrap();
+    for one in slot.knobs() {
+        println!("{} {:?}: {}", one.knob, one.result, one.what);
+    }
+    let result = |knob| slot.knobs().iter().find(|t| t.knob == knob).unwrap().result;
+    for knob in [
+        Knob::Smt,
+        Knob::HugePages,
+        Knob::Layout,
+        Knob::Workqueues,
+        Knob::MemoryNode,
+    ] {
+        assert_eq!(result(knob), TurnResult::Set, "{knob}");
+    }
+    for knob in [Knob::Governor, Knob::Turbo, Knob::Cache, Knob::Balance] {
+        assert_eq!(result(knob), TurnResult::Missing, "{knob}");
+    }
+    assert_eq!(read("/sys/devices/system/cpu/online"), "0-2");
+    assert!(read("/sys/kernel/mm/transparent_hugepage/enabled").contains("[madvise]"));
+    let list = |file: &str| parse_cpus(&read(file)).unwrap();
+    let mut moved = 0;
+    for (file, was) in before
+        .iter()
+        .filter(|(f, _)| f.ends_with("smp_affinity_list"))
+    {
+        let on = list(file);
+        if on.is_disjoint(&BTreeSet::from([2, 3])) {
+            moved += usize::from(parse_cpus(was) != Some(on));
+        } else {
+            println!("{file} stays on {on:?}");
+        }
+    }
+    println!("{moved} interrupts moved");
+    assert!(moved > 0);
+    // The siblings of one child, and of the next, have their stacks at one place.
+    let stack = |_| {
+        let child = shut_in(&slot, "sleep");
+        let stat = read(&format!("/proc/{}/stat", child.pid()));
+        let after = stat.rsplit_once(')').unwrap().1.to_owned();
+        after.split_whitespace().nth(25).unwrap().to_owned()
+    };
+    let stacks: BTreeSet<String> = (0..3).map(stack).collect();
+    assert_eq!(stacks.len(), 1, "{stacks:?}");
+    drop(slot);
+    assert_eq!(knob_files(), before);
+    assert_eq!(read("/sys/devices/system/cpu/online"), "0-3");
+    fs::write("/sys/kernel/mm/transparent_hugepage/enabled", "always").unwrap();
+}
+
+/// The value from before the first comes back with the last, in whichever order they go.
+fn shared_knob() {
+    let file = "/sys/devices/virtual/workqueue/cpumask";
+    let before = read(file);
+    for first_goes_first in [true, false] {
+        let one = hold(true);
+        let by_one = read(file);
+        assert_ne!(by_one, before);
+        let two = hold_pinned();
+        if first_goes_first {
+            drop(one);
+            assert_ne!(read(file), before);
+            drop(two);
+        } else {
+            drop(two);
+            assert_eq!(read(file), by_one);
+            drop(one);
+        }
+        assert_eq!(read(file), before);
+    }
+}
+
+/// A slot that is only pinned, with the knobs of a shield.
+fn hold_pinned() -> Slot {
+    Slot::hold(HoldOptions {
+        knobs: [Knob::Workqueues].into(),
+        allow_affinity_only: true,
+        roots: Some(CgroupRoots::default()),
+        shared_cores: [1].into(),
+        ..HoldOptions::cores([2])
+    })
+    .unwrap()
+}
+
 fn says() {
     for f in doctor(&BTreeSet::from([2])) {
-        println!("doctor: {:<12} {:?}: {} {}", f.name, f.state, f.effect, f.advice.unwrap_or_default());
+        println!(
+            "doctor: {:<12} {:?}: {} {}",
+            f.name,
+            f.state,
+            f.effect,
+            f.advice.unwrap_or_default()
+        );
     }
 }
