@@ -2,7 +2,7 @@
 
 use std::path::{Path, PathBuf};
 
-use super::cgroup::{self, Base, CgroupRoots, move_tasks, rmdir};
+use super::cgroup::{self, Base, CHILD, CgroupRoots, move_tasks, rmdir};
 use super::error::IsolateError;
 use super::knobs;
 use super::owner::Owner;
@@ -76,8 +76,7 @@ pub(super) fn sweep_machine(roots: &CgroupRoots, root: &Path) -> Result<Swept, I
         .flatten()
     {
         for group in stale(dir) {
-            let _ = cgroup::write(&group.join("cgroup.kill"), "1");
-            let _ = cgroup::write(&group.join("freezer.state"), "THAWED");
+            end_children(&group);
             if tree.as_ref().is_none_or(|tree| tree.root() != dir) {
                 let moved = move_tasks(&group, "cgroup.procs", &dir.join("cgroup.procs"));
                 note(rmdir(&group).map(|()| moved));
@@ -92,6 +91,17 @@ pub(super) fn sweep_machine(roots: &CgroupRoots, root: &Path) -> Result<Swept, I
     match first_error {
         Some(error) => Err(error),
         None => Ok(swept),
+    }
+}
+
+/// Kills what runs in the enclosures that `group` is or has. What is in a shared cpuset only lived there, and goes on.
+fn end_children(group: &Path) {
+    let below = cgroup::children(group);
+    for child in below.iter().map(PathBuf::as_path).chain([group]) {
+        if child.to_string_lossy().ends_with(CHILD) {
+            let _ = cgroup::write(&child.join("cgroup.kill"), "1");
+            let _ = cgroup::write(&child.join("freezer.state"), "THAWED");
+        }
     }
 }
 

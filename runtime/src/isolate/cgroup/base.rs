@@ -110,7 +110,7 @@ fn own(mount: &Path) -> Option<PathBuf> {
     }
     let parts = path.split('/').filter(|p| !p.is_empty());
     let before = parts.take_while(|part| Owner::of_name(part).is_none());
-    Some(mount.join(before.collect::<PathBuf>()))
+    Some(before.fold(mount.to_owned(), |dir, part| dir.join(part)))
 }
 
 fn writable(dir: &Path) -> bool {

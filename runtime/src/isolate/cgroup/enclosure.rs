@@ -20,6 +20,9 @@ use crate::isolate::owner::Owner;
 /// microseconds; a task in an uninterruptible wait may take longer.
 const PATIENCE: Duration = Duration::from_secs(5);
 
+/// How the name of an enclosure's cgroup ends.
+pub(crate) const CHILD: &str = "child";
+
 /// The cgroups of one child process. Freezes and kills everything in it; dropping it kills
 /// and removes.
 #[derive(Debug)]
@@ -47,7 +50,7 @@ impl Enclosure {
         v1_cpuset: Option<&Path>,
         v2_parent: Option<&Path>,
     ) -> Result<Self, IsolateError> {
-        let name = Owner::this_process().name("child");
+        let name = Owner::this_process().name(CHILD);
         // A child is born in its parent's cpuset: it need not be moved where it is already.
         let mut attach: Vec<PathBuf> = v1_cpuset
             .iter()

@@ -19,6 +19,7 @@ use std::path::{Path, PathBuf};
 use super::error::IsolateError;
 
 pub(crate) use base::Base;
+pub(crate) use enclosure::CHILD;
 pub use enclosure::Enclosure;
 pub use limits::Limits;
 

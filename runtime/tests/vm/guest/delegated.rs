@@ -8,7 +8,7 @@ use std::path::Path;
 use corehold::isolate::{
     HoldOptions, IsolateError, Isolation, Knob, Slot, TurnResult, doctor, sweep_stale,
 };
-use nix::mount::{MsFlags, mount};
+use nix::mount::{MsFlags, mount, umount};
 use nix::sched::{CloneFlags, unshare};
 
 use super::Check;
@@ -100,6 +100,7 @@ fn shut_into_container() {
     unshare(CloneFlags::CLONE_NEWCGROUP | CloneFlags::CLONE_NEWNS).unwrap();
     let none: Option<&str> = None;
     mount(none, "/", none, MsFlags::MS_REC | MsFlags::MS_PRIVATE, none).unwrap();
+    umount(CGROUP).unwrap();
     let kind = Some("cgroup2");
     mount(kind, CGROUP, kind, MsFlags::empty(), none).unwrap();
 }
@@ -174,21 +175,7 @@ pub fn play(part: &str) {
                 .map(str::to_owned);
             assert_eq!(nice.as_deref(), Some("-20"));
             drop(child);
-            // A second slot of the same process, and the first goes before it.
-            let second = Slot::hold(HoldOptions {
-                shared_cores: [0].into(),
-                allow_affinity_only: true,
-                ..HoldOptions::cores([1])
-            });
-            println!(
-                "{:?}",
-                second
-                    .as_ref()
-                    .map(Slot::isolation)
-                    .map_err(ToString::to_string)
-            );
             drop(slot);
-            drop(second);
             for f in doctor(&[2].into()).into_iter().take(3) {
                 println!(
                     "doctor: {} {:?}: {} {}",
@@ -215,6 +202,7 @@ pub fn play(part: &str) {
             // SAFETY: this process has one thread. The child holds a slot and dies of a signal.
             match unsafe { nix::unistd::fork() }.unwrap() {
                 nix::unistd::ForkResult::Child => {
+                    // Moves its parent too, to a leaf.
                     let _slot = Slot::hold(pinned()).unwrap();
                     let _ = nix::sys::signal::raise(nix::sys::signal::Signal::SIGKILL);
                 }

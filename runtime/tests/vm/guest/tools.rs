@@ -43,6 +43,7 @@ pub fn play(role: &str) {
         ("sleep", _) => loop {
             std::thread::park();
         },
+        ("layout", _) => std::process::exit(layout()),
         ("fork", _) => std::process::exit(forks()),
         ("eat", bytes) => eat(bytes.parse().expect("a number of bytes")),
         ("hold", shield) => {
@@ -52,8 +53,11 @@ pub fn play(role: &str) {
                 ..HoldOptions::cores([2])
             });
             let slot = slot.expect("the core is free");
-            let _enclosure = slot.enclosure(Place::Held).expect("a cgroup for a child");
-            println!("holding");
+            let enclosure = slot.enclosure(Place::Held).expect("a cgroup for a child");
+            let orphan = as_role("sleep").spawn().expect("it starts");
+            let group = enclosure.group().expect("cgroup2 is there");
+            fs::write(group.join("cgroup.procs"), orphan.id().to_string()).expect("it is moved");
+            println!("holding {}", orphan.id());
             std::thread::park();
         }
         ("delegated", part) => super::delegated::play(part),
@@ -67,6 +71,21 @@ fn eat(bytes: usize) {
         page[0] = 1;
     }
     println!("ate {}", pages.len());
+}
+
+/// Where this process has its stack, its heap and its program, as a number below 251, which is prime.
+fn layout() -> i32 {
+    let on_stack = 0u8;
+    let on_heap = Box::new(0u8);
+    let places = [
+        &raw const on_stack as usize,
+        &raw const *on_heap as usize,
+        layout as *const () as usize,
+    ];
+    (places
+        .iter()
+        .fold(0, |hash, place| hash * 31 % 251 + place % 251)
+        % 251) as i32
 }
 
 /// Starts children until that is refused; says how many there were.
