@@ -1,4 +1,4 @@
-//! A hybrid machine: cpuset, memory and pids as v1 hierarchies beside cgroup2 without them.
+//! A hybrid machine: cpuset and pids as v1 hierarchies beside a cgroup2 with the rest.
 
 use std::collections::BTreeSet;
 use std::fs;
@@ -47,7 +47,8 @@ fn mounts() {
         }
     };
     mount("tmpfs", "", "");
-    for controller in ["cpuset", "memory", "pids", "freezer"] {
+    // Not memory: pages that nobody has freed keep it where it is.
+    for controller in ["cpuset", "pids", "freezer"] {
         mount("cgroup", &format!("/{controller}"), controller);
     }
     mount("cgroup2", "/unified", "");

@@ -37,7 +37,13 @@ pub fn run() -> ExitCode {
     {
         match catch_unwind(AssertUnwindSafe(check)) {
             Ok(()) => println!("{PASSED}{name}"),
-            Err(_) => println!("{FAILED}{name}: its panic is above"),
+            Err(_) => {
+                println!("{FAILED}{name}: its panic is above");
+                // What it has left running would disturb the next: all but process 1.
+                let all = nix::unistd::Pid::from_raw(-1);
+                let _ = nix::sys::signal::kill(all, nix::sys::signal::Signal::SIGKILL);
+                let _ = corehold::isolate::sweep_stale();
+            }
         }
     }
     println!("{DONE}");
