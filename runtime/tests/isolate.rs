@@ -140,6 +140,11 @@ fn two_holders_of_one_core_are_told_apart() {
             .contains(&format!("process {}", std::process::id())),
         "{error}"
     );
+    // The doctor lists who holds what.
+    let found = doctor(&BTreeSet::from([1]));
+    let held = found.iter().find(|f| f.name == "held").unwrap();
+    let me = format!("cores 1 by process {}", std::process::id());
+    assert!(held.effect.contains(&me), "{}", held.effect);
 }
 
 #[test]

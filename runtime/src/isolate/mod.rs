@@ -9,6 +9,7 @@
 //! - [`Sandbox`]: starts a child in namespaces of its own, inside an enclosure.
 //! - [`doctor`]: what this machine can isolate, and how to get the rest.
 
+mod affinity;
 mod birth;
 mod cgroup;
 mod cpulist;

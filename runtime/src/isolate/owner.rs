@@ -32,6 +32,12 @@ impl Owner {
         }
     }
 
+    /// The process or thread of that number that runs now.
+    pub(crate) fn of_pid(pid: u32) -> Option<Self> {
+        let start = start_time(pid)?;
+        Some(Self { pid, start })
+    }
+
     /// A fresh name for a cgroup of this owner; `role` is a short word.
     pub(crate) fn name(&self, role: &str) -> String {
         format!(

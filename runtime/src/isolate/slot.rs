@@ -8,6 +8,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use nix::sched::{CpuSet, sched_setaffinity};
 use nix::unistd::Pid;
 
+use super::affinity::Affinities;
 use super::cgroup::{self, CgroupRoots, Cpusets, Enclosure, Fence};
 use super::error::IsolateError;
 use super::groups::Groups;
@@ -33,6 +34,8 @@ pub struct Slot {
     journal: Option<Journal>,
     turned: Vec<Turned>,
     conduct: Conduct,
+    /// Made good when the cpusets are gone.
+    _affinities: Option<Affinities>,
 }
 
 impl Slot {
@@ -50,6 +53,9 @@ impl Slot {
         if let Err(error) = sweep_machine(&roots, root) {
             tracing::warn!(%error, "a cgroup of a killed process is still there");
         }
+        let affinities = roots
+            .cpusets()
+            .and_then(|tree| Affinities::remember(root, &tree));
         let pinned_will_do = options.allow_affinity_only;
         let (groups, isolation) = match Groups::make(&roots, &cores, pinned_will_do) {
             Ok((groups, fence)) => {
@@ -90,6 +96,7 @@ impl Slot {
             journal: None,
             turned: Vec::new(),
             conduct: Conduct::default(),
+            _affinities: affinities,
         };
         let wanted = wanted_knobs(&options, isolation);
         (slot.turned, slot.conduct) = knobs::turn_all(&mut slot.journal, root, &wanted, &cores);

@@ -2,6 +2,7 @@
 
 use std::path::{Path, PathBuf};
 
+use super::affinity;
 use super::cgroup::{self, Base, CHILD, CgroupRoots, move_tasks, rmdir};
 use super::error::IsolateError;
 use super::knobs;
@@ -88,6 +89,8 @@ pub(super) fn sweep_machine(roots: &CgroupRoots, root: &Path) -> Result<Swept, I
             note(tree.remove(&group));
         }
     }
+    // When the cpusets are gone that made the kernel forget them.
+    affinity::sweep(root);
     match first_error {
         Some(error) => Err(error),
         None => Ok(swept),

@@ -82,11 +82,13 @@ fn kernel(folder: &Path) -> Result<PathBuf, String> {
         .ok_or("apt-get download left no package")?;
     // Into a folder that is renamed when it is whole.
     let partial = folder.join(format!("kernel-{}", std::process::id()));
-    output(Command::new("dpkg-deb").arg("-x").arg(&deb).arg(&partial))?;
-    if fs::rename(&partial, folder.join("kernel")).is_err() {
+    let whole = output(Command::new("dpkg-deb").arg("-x").arg(&deb).arg(&partial));
+    // Also one that was cut off: it is fetched anew next time.
+    let _ = fs::remove_file(deb);
+    if whole.is_err() || fs::rename(&partial, folder.join("kernel")).is_err() {
         let _ = fs::remove_dir_all(&partial);
     }
-    let _ = fs::remove_file(deb);
+    whole?;
     unpacked().ok_or_else(|| format!("{package} has no boot/vmlinuz-*"))
 }
 

@@ -35,13 +35,15 @@ impl Turn for Balance {
                 .trim_start_matches('/')
                 .to_owned()
         };
-        let settings = vec![
-            Setting::Inside {
+        let mut settings = Vec::new();
+        // A slot of several cores balances within itself: else all threads stay on the core of the first.
+        if cores.held.len() == 1 {
+            settings.push(Setting::Inside {
                 path: inside(group),
                 value: "0".into(),
-            },
-            Setting::write(inside(root), "0"),
-        ];
+            });
+        }
+        settings.push(Setting::write(inside(root), "0"));
         Plan::Settings(settings, "no load balancing onto the held cores".into())
     }
 

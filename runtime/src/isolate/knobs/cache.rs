@@ -46,14 +46,13 @@ impl Turn for Cache {
             Setting::Directory {
                 path: class.clone(),
             },
-            Setting::write(format!("{FOLDER}/schemata"), theirs),
             inside("schemata", ours),
             inside("cpus_list", format_cpus(&cores.fence)),
+            // Last: nobody gives way to a class that could not be made.
+            Setting::write(format!("{FOLDER}/schemata"), theirs),
         ];
-        Plan::Settings(
-            settings,
-            "half of the ways of its cache for the slot alone".into(),
-        )
+        let what = "half of the ways of its cache for the slot alone";
+        Plan::Settings(settings, what.into())
     }
 
     fn look(&self, machine: &Machine<'_>, _: &BTreeSet<u32>) -> Finding {

@@ -48,15 +48,22 @@ impl Journal {
         Ok(Self { root, file })
     }
 
-    /// Makes settings, each recorded first. Goes on after one that is refused.
+    /// Makes settings, each recorded first. Goes on after one that is refused, but where a directory is among them: what
+    /// would be set without it makes no sense.
     ///
     /// # Errors
     /// The first that was refused, and how many were.
     pub(super) fn set(&mut self, machine: &Machine<'_>, settings: &[Setting]) -> io::Result<()> {
         let _lock = lock(&self.root)?;
+        let together = settings
+            .iter()
+            .any(|s| matches!(s, Setting::Directory { .. }));
         let mut refused: Option<(usize, io::Error)> = None;
         for setting in settings {
             if let Err(error) = self.set_one(machine, setting) {
+                if together {
+                    return Err(error);
+                }
                 match &mut refused {
                     Some((count, _)) => *count += 1,
                     None => refused = Some((1, error)),

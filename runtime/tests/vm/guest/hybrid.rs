@@ -11,11 +11,12 @@ use nix::mount::{MsFlags, mount, umount};
 
 use super::Check;
 use super::tools::{CGROUP, allowed, as_role, end, last_core, list, ours, start_and_hear};
-use super::v2::{await_end_of_orphan, shut_in};
+use super::v2::{await_end_of_orphan, chosen, shut_in};
 
 pub const CHECKS: &[Check] = &[
     ("hybrid_the_mounts_are_told_apart", mounts),
     ("hybrid_a_shield_keeps_busy_loops_off", shield),
+    ("hybrid_a_task_that_chose_its_cores_has_them_again", chosen),
     ("hybrid_load_balancing_is_turned_off_and_on", balance),
     ("hybrid_what_a_killed_holder_leaves_is_swept", killed),
 ];

@@ -24,6 +24,7 @@ pub const CHECKS: &[Check] = &[
     ("v2_two_holders_are_told_apart", two_holders),
     ("v2_join_shared_and_back", join_shared),
     ("v2_what_a_killed_holder_leaves_is_swept", killed),
+    ("v2_a_task_that_chose_its_cores_has_them_again", chosen),
     ("v2_a_wide_slot_spreads_its_threads", wide),
     ("v2_memory_is_limited_and_oom_is_told", memory),
     ("v2_tasks_are_limited", tasks),
@@ -218,6 +219,44 @@ fn killed() {
     drop(hold(false));
 }
 
+/// This kernel forgets what a task chose when its cpuset changes.
+pub fn chosen() {
+    for killed in [false, true] {
+        let pinned: Vec<_> = [[1, 1], [2, 2], [2, 3]]
+            .map(|cores| (pin(cores), cores))
+            .into();
+        if killed {
+            let (holder, said) = start_and_hear(&mut as_role("hold shield"));
+            end(holder);
+            sweep_stale().unwrap();
+            await_end_of_orphan(said.strip_prefix("holding ").expect("it holds"));
+        } else {
+            let slot = hold(true);
+            for (one, _) in &pinned {
+                assert!(allowed(one.id()).is_disjoint(&BTreeSet::from([2, 3])));
+            }
+            drop(slot);
+        }
+        for (one, cores) in pinned {
+            assert_eq!(allowed(one.id()), BTreeSet::from(cores), "killed: {killed}");
+            end(one);
+        }
+    }
+    assert_eq!(fs::read_dir("/run/corehold/affinity").unwrap().count(), 0);
+}
+
+/// A process that chose these cores.
+fn pin(cores: [u32; 2]) -> std::process::Child {
+    let process = as_role("sleep").spawn().unwrap();
+    let mut set = nix::sched::CpuSet::new();
+    cores
+        .iter()
+        .for_each(|core| set.set(*core as usize).unwrap());
+    let pid = nix::unistd::Pid::from_raw(process.id() as i32);
+    nix::sched::sched_setaffinity(pid, &set).unwrap();
+    process
+}
+
 /// Process 1 inherits it, and has to bury it.
 pub fn await_end_of_orphan(pid: &str) {
     let pid = nix::unistd::Pid::from_raw(pid.parse().unwrap());
@@ -260,7 +299,7 @@ fn wide() {
             .map(|stat| last_core_of(&stat.display().to_string()))
             .collect()
     };
-    let end = Instant::now() + Duration::from_secs(20);
+    let end = Instant::now() + Duration::from_secs(60);
     while cores() != BTreeSet::from([2, 3]) {
         assert!(Instant::now() < end, "its threads are all on {:?}", cores());
         std::thread::sleep(Duration::from_millis(5));
@@ -277,7 +316,7 @@ fn memory() {
         let mut enclosure = slot.enclosure(Place::Held).unwrap();
         assert_eq!(enclosure.limit(limits), limits);
         let mut child = shut_in_with(&slot, &format!("eat {bytes}"), enclosure);
-        let ended = child.wait(Duration::from_secs(20));
+        let ended = child.wait(Duration::from_secs(60));
         let kills = child.enclosure().memory_kills();
         println!("{bytes} bytes: {ended:?}, killed {kills}");
         assert_eq!((ended == Some(Ended::Exited(0)), kills > 0), (fits, !fits));
@@ -293,7 +332,7 @@ fn tasks() {
     let mut enclosure = slot.enclosure(Place::Held).unwrap();
     assert_eq!(enclosure.limit(limits), limits);
     let mut child = shut_in_with(&slot, "fork", enclosure);
-    let ended = child.wait(Duration::from_secs(20));
+    let ended = child.wait(Duration::from_secs(60));
     println!("{ended:?}, {} refused", child.enclosure().refused_tasks());
     assert_eq!(
         ended,
@@ -403,7 +442,7 @@ fn knobs() {
     println!("{moved} interrupts moved");
     assert!(moved > 0);
     let layouts = |slot: &Slot| -> Vec<Option<Ended>> {
-        let layout = |_| shut_in(slot, "layout").wait(Duration::from_secs(20));
+        let layout = |_| shut_in(slot, "layout").wait(Duration::from_secs(60));
         (0..4).map(layout).collect()
     };
     let fixed = layouts(&slot);
