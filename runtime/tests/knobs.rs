@@ -182,6 +182,7 @@ fn a_killed_holders_knobs_are_put_back() {
     assert!(lines.any(|line| line == "turned"), "the holder failed");
     if Topology::read().unwrap().cores.len() < 2 {
         holder.kill().unwrap();
+        holder.wait().unwrap();
         println!("SKIPPED: one core only");
         return;
     }

@@ -54,11 +54,11 @@ pub fn play(role: &str) {
             });
             let slot = slot.expect("the core is free");
             let enclosure = slot.enclosure(Place::Held).expect("a cgroup for a child");
-            let orphan = as_role("sleep").spawn().expect("it starts");
+            let mut orphan = as_role("sleep").spawn().expect("it starts");
             let group = enclosure.group().expect("cgroup2 is there");
             fs::write(group.join("cgroup.procs"), orphan.id().to_string()).expect("it is moved");
             println!("holding {}", orphan.id());
-            std::thread::park();
+            let _ = orphan.wait();
         }
         ("delegated", part) => super::delegated::play(part),
         (other, _) => panic!("no role {other}"),
