@@ -1,5 +1,6 @@
 //! The guest's side: process 1 of a machine that has nothing but this program.
 
+mod children;
 mod delegated;
 mod hybrid;
 mod tools;
@@ -31,9 +32,14 @@ pub fn run() -> ExitCode {
         return ExitCode::SUCCESS;
     }
     prepare();
-    for (name, check) in [v2::CHECKS, delegated::CHECKS, hybrid::CHECKS]
-        .into_iter()
-        .flatten()
+    for (name, check) in [
+        v2::CHECKS,
+        children::CHECKS,
+        delegated::CHECKS,
+        hybrid::CHECKS,
+    ]
+    .into_iter()
+    .flatten()
     {
         match catch_unwind(AssertUnwindSafe(check)) {
             Ok(()) => println!("{PASSED}{name}"),
