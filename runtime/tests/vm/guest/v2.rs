@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 use std::fs;
 use std::os::fd::AsFd;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use corehold::isolate::{
     CgroupRoots, Enclosure, Ended, HoldOptions, IsolateError, Isolation, Knob, Place, Sandbox,
@@ -254,8 +254,17 @@ fn pin(cores: [u32; 2]) -> std::process::Child {
 /// Process 1 inherits it, and has to bury it.
 pub fn await_end_of_orphan(pid: &str) {
     let pid = nix::unistd::Pid::from_raw(pid.parse().unwrap());
-    let ended = nix::sys::wait::waitpid(pid, None).unwrap();
-    println!("the orphan: {ended:?}");
+    let end = Instant::now() + Duration::from_secs(30);
+    loop {
+        let flag = nix::sys::wait::WaitPidFlag::WNOHANG;
+        let state = nix::sys::wait::waitpid(pid, Some(flag)).unwrap();
+        if state != nix::sys::wait::WaitStatus::StillAlive {
+            println!("the orphan: {state:?}");
+            return;
+        }
+        assert!(Instant::now() < end, "what ran in the enclosure still runs");
+        std::thread::sleep(Duration::from_millis(5));
+    }
 }
 
 /// What the knobs of this machine set: siblings, interrupts, deferred work, huge pages.
