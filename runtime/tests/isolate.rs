@@ -9,8 +9,8 @@ use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
 use corehold::isolate::{
-    CgroupRoots, Enclosure, Ended, HoldOptions, IsolateError, Isolation, Place, Sandbox, Slot,
-    Topology, doctor, format_cpus, parse_cpus, sweep_stale,
+    CgroupRoots, Enclosure, Ended, HoldOptions, IsolateError, Isolation, Limits, Place, Sandbox,
+    Slot, Topology, doctor, format_cpus, parse_cpus, scratch_prefix, sweep_stale,
 };
 use nix::fcntl::{Flock, FlockArg};
 use proptest::prelude::*;
@@ -140,6 +140,11 @@ fn two_holders_of_one_core_are_told_apart() {
             .contains(&format!("process {}", std::process::id())),
         "{error}"
     );
+    // The doctor lists who holds what.
+    let found = doctor(&BTreeSet::from([1]));
+    let held = found.iter().find(|f| f.name == "held").unwrap();
+    let me = format!("cores 1 by process {}", std::process::id());
+    assert!(held.effect.contains(&me), "{}", held.effect);
 }
 
 #[test]
@@ -247,7 +252,94 @@ fn what_a_killed_holder_leaves_is_swept() {
     drop(hold(false).expect("the core can be held again"));
 }
 
+/// Reused cgroups keep what was counted in them, and collide when two judge at once.
+#[test]
+fn every_child_has_a_fresh_cgroup_of_a_random_name() {
+    let mut seen = BTreeSet::new();
+    for _ in 0..16 {
+        let enclosure = Enclosure::anywhere().unwrap();
+        let Some(group) = enclosure.group().map(Path::to_owned) else {
+            println!("SKIPPED: no cgroup can be made here, children are stopped by signals");
+            return;
+        };
+        let procs = fs::read_to_string(group.join("cgroup.procs")).unwrap();
+        assert_eq!(procs, "", "somebody is in {}", group.display());
+        if let Ok(stat) = fs::read_to_string(group.join("cpu.stat")) {
+            assert!(stat.starts_with("usage_usec 0\n"), "{stat}");
+        }
+        let name = group.file_name().unwrap().to_str().unwrap().to_owned();
+        let random = name.split('-').nth(3).unwrap().to_owned();
+        assert_eq!(random.len(), 8, "{name}");
+        assert!(seen.insert(random), "{name} was there before");
+        drop(enclosure);
+        assert!(!group.exists());
+    }
+}
+
+#[test]
+fn memory_and_tasks_of_a_child_are_limited() {
+    let wanted = Limits {
+        memory: Some(64 << 20),
+        tasks: Some(10),
+    };
+    // Each `sleep` is a task; the shell and the one that can't be forked make the rest.
+    let asks = [
+        ("exec head -c 20 /dev/zero >/dev/null", 0, 0),
+        ("x=$(head -c 300000000 /dev/zero | tr '\\0' x); :", 1, 0),
+        (
+            "for i in 1 2 3 4 5 6 7 8 9 10 11 12; do sleep 1000 & done; wait",
+            0,
+            1,
+        ),
+    ];
+    for (command, kills, refused) in asks {
+        let mut enclosure = Enclosure::anywhere().unwrap();
+        let in_force = enclosure.limit(wanted);
+        if in_force != wanted {
+            println!("SKIPPED: only {in_force:?} can be had here");
+            return;
+        }
+        let Some(mut child) = shell_in(command, enclosure) else {
+            return;
+        };
+        let ended = child.wait(Duration::from_secs(60));
+        let inside = child.enclosure();
+        println!(
+            "{ended:?}: {} killed, {} refused",
+            inside.memory_kills(),
+            inside.refused_tasks()
+        );
+        assert_eq!(inside.memory_kills().min(1), kills, "{command}");
+        assert_eq!(inside.refused_tasks().min(1), refused, "{command}");
+    }
+}
+
+/// A compiler that is cut off by a SIGKILL leaves its folder in memory.
+#[test]
+fn scratch_folders_of_dead_processes_are_swept_and_those_of_living_ones_kept() {
+    let mine = format!("/dev/shm/{}test-cc", scratch_prefix());
+    let dead = "/dev/shm/corehold-4194305-1-test-cc";
+    let others = "/dev/shm/corehold-of-somebody-else";
+    if fs::create_dir_all(&mine).is_err() {
+        println!("SKIPPED: no /dev/shm here");
+        return;
+    }
+    for folder in [dead, others] {
+        fs::create_dir_all(folder).unwrap();
+    }
+    fs::write(format!("{dead}/kernel.c"), "int main;").unwrap();
+    sweep_stale().unwrap();
+    assert!(!Path::new(dead).exists());
+    assert!(Path::new(&mine).exists() && Path::new(others).exists());
+    fs::remove_dir(mine).unwrap();
+    fs::remove_dir(others).unwrap();
+}
+
 fn shell(command: &str) -> Option<corehold::isolate::Child> {
+    shell_in(command, Enclosure::anywhere().unwrap())
+}
+
+fn shell_in(command: &str, enclosure: Enclosure) -> Option<corehold::isolate::Child> {
     let program = fs::File::open("/bin/sh").unwrap();
     let command = std::ffi::CString::new(command).unwrap();
     let sandbox = Sandbox {
@@ -258,7 +350,7 @@ fn shell(command: &str) -> Option<corehold::isolate::Child> {
         cores: &BTreeSet::new(),
         limits: &[(nix::sys::resource::Resource::RLIMIT_CORE, 0)],
     };
-    match sandbox.spawn(Enclosure::anywhere().unwrap()) {
+    match sandbox.spawn(enclosure) {
         Ok(child) => Some(child),
         Err(error) if !nix::unistd::geteuid().is_root() => {
             println!("skipped: {error}");
@@ -345,12 +437,13 @@ fn the_topology_of_another_machine_is_read() {
 
 #[test]
 fn mounts_of_v1_v2_and_hybrid_machines_are_told_apart() {
-    let v1 =
-        "cgroup /c/cpuset cgroup rw,relatime,cpuset 0 0\ncgroup /c/freezer cgroup rw,freezer 0 0\n";
+    let v1 = "cgroup /c/cpuset cgroup rw,relatime,cpuset 0 0\ncgroup /c/freezer cgroup rw,freezer 0 0\n\
+         cgroup /c/pids cgroup rw,pids 0 0\n";
     let v2 = "cgroup2 /c/unified cgroup2 rw,relatime 0 0\n";
     let roots = CgroupRoots::parse(&format!("{v1}{v2}proc /proc proc rw 0 0\n"));
     assert_eq!(roots.v1_cpuset.as_deref(), Some(Path::new("/c/cpuset")));
     assert_eq!(roots.v1_freezer.as_deref(), Some(Path::new("/c/freezer")));
+    assert_eq!(roots.v1_pids.as_deref(), Some(Path::new("/c/pids")));
     assert_eq!(roots.v2.as_deref(), Some(Path::new("/c/unified")));
     assert_eq!(
         CgroupRoots::parse("tmpfs / tmpfs rw 0 0"),

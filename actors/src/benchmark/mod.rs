@@ -6,7 +6,7 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
-use corehold::isolate::{Isolation, Slot};
+use corehold::isolate::{Isolation, Slot, Turned};
 use corehold::prelude::*;
 
 pub use baseline::{Baseline, BaselineError};
@@ -168,6 +168,8 @@ pub struct Machine {
     pub cores: Vec<u32>,
     /// How well they are fenced off.
     pub isolation: Isolation,
+    /// What else was set on the machine for them, and what could not be.
+    pub knobs: Vec<Turned>,
     /// Their measured peak in GFLOPS (fused multiply-adds in registers).
     pub peak_gflops: f64,
     /// Their clock under that load, in GHz.
@@ -217,6 +219,7 @@ impl Handler<Describe> for Benchmark {
             class: env.class,
             cores: slot.cores().iter().copied().collect(),
             isolation: slot.isolation(),
+            knobs: slot.knobs().to_vec(),
             peak_gflops: peak.gflops,
             clock_ghz: peak.clock_ghz,
             baseline: Baseline::find(),

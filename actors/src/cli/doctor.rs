@@ -3,14 +3,34 @@
 use std::collections::BTreeSet;
 use std::process::ExitCode;
 
-use corehold::isolate::{Finding, State, doctor};
+use corehold::cluster::ClusterConfig;
+use corehold::cluster::config::Host;
+use corehold::isolate::{Finding, State, Topology, doctor};
 
 use super::{Failure, out};
 use crate::benchmark::Baseline;
 use crate::kernel::Compiler;
 
+/// The cores that this machine's nodes may hold by the `cluster.toml` of this folder; without one the last core, which
+/// `corehold bench` takes.
+fn cores_to_hold() -> BTreeSet<u32> {
+    let config = ClusterConfig::load("cluster.toml").ok();
+    let nodes = config.iter().flat_map(|config| &config.nodes);
+    let here = nodes.filter(|node| node.host == Host::Local);
+    let held: BTreeSet<u32> = here.flat_map(|node| node.held.iter().copied()).collect();
+    if !held.is_empty() {
+        return held;
+    }
+    let online = Topology::read().map(|topology| topology.online());
+    online
+        .ok()
+        .and_then(|all| all.last().copied())
+        .into_iter()
+        .collect()
+}
+
 pub(super) fn run(json: bool) -> Result<ExitCode, Failure> {
-    let mut findings = doctor(&BTreeSet::new());
+    let mut findings = doctor(&cores_to_hold());
     findings.push(match Compiler::find() {
         Ok(compiler) => Finding {
             name: "compiler".to_owned(),

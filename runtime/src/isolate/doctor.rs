@@ -6,9 +6,9 @@ use std::path::Path;
 
 use serde::{Deserialize, Serialize};
 
-use super::cgroup::{CgroupRoots, Cpusets};
-use super::cpulist::{format_cpus, parse_cpus};
-use super::topology::Topology;
+use super::cgroup::{self, CgroupRoots, Cpusets, read};
+use super::knobs;
+use super::owner::Owner;
 
 /// How good one thing is for measuring.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -43,57 +43,142 @@ pub fn doctor(held: &BTreeSet<u32>) -> Vec<Finding> {
 /// are at `roots`.
 pub fn findings(root: &Path, roots: &CgroupRoots, held: &BTreeSet<u32>) -> Vec<Finding> {
     let look = Look { root };
-    vec![
+    let mut found = vec![
         cpuset(roots),
+        holders(roots),
         freezer(roots),
+        limits(roots),
         root_rights(),
-        look.smt(held),
-        look.governor(),
-        look.turbo(),
-        look.huge_pages(),
-        look.aslr(),
-        look.steal(),
-        look.interrupts(held),
-        look.resctrl(),
-        look.counters(),
-    ]
+    ];
+    found.extend(knobs::look_at_all(root, held));
+    found.extend([look.steal(), look.counters()]);
+    found
+}
+
+impl Finding {
+    pub(super) fn new(name: &str, state: State, effect: impl Into<String>, advice: &str) -> Self {
+        let advice = (!advice.is_empty()).then(|| advice.to_owned());
+        Self {
+            name: name.to_owned(),
+            state,
+            effect: effect.into(),
+            advice,
+        }
+    }
 }
 
 fn finding(name: &str, state: State, effect: impl Into<String>, advice: &str) -> Finding {
-    let advice = (!advice.is_empty()).then(|| advice.to_owned());
-    Finding {
-        name: name.to_owned(),
-        state,
-        effect: effect.into(),
-        advice,
-    }
+    Finding::new(name, state, effect, advice)
 }
 
 fn cpuset(roots: &CgroupRoots) -> Finding {
     match roots.cpusets() {
-        Some(Cpusets::V2(at)) => finding(
+        Some(Cpusets::V2(base)) if base.whole => finding(
             "cpuset",
             State::Good,
             format!(
                 "cgroup v2 partitions at {}: held cores are taken from everybody else",
-                at.display()
+                base.dir.display()
             ),
             "",
+        ),
+        Some(Cpusets::V2(base)) => finding(
+            "cpuset",
+            State::Weak,
+            format!(
+                "only the subtree {} of cgroup v2 is ours: unless it is a partition itself, held cores are only pinned",
+                base.dir.display()
+            ),
+            "run the node as root outside of it, or have the subtree made a partition (systemd: CPUSetPartition=root)",
         ),
         Some(Cpusets::V1(at)) => finding(
             "cpuset",
             State::Weak,
             format!(
-                "cgroup v1 at {}: other cpusets are kept out, tasks of the root cpuset are not",
-                at.display()
+                "cgroup v1 at {}{}: other cpusets are kept out, tasks of the root cpuset are not",
+                at.display(),
+                if roots.v2.is_some() {
+                    " (beside cgroup2, a hybrid)"
+                } else {
+                    ""
+                }
             ),
             "hold with shield = true, or boot with cgroup v2 only (systemd.unified_cgroup_hierarchy=1)",
         ),
-        None => finding(
-            "cpuset",
-            State::Missing,
-            "no cpuset controller: cores can only be pinned, which loses 60 % to four busy neighbours",
-            "mount cgroup2 with the cpuset controller at /sys/fs/cgroup",
+        None => {
+            let (missing, advice) = roots.why_no_cpusets();
+            finding(
+                "cpuset",
+                State::Missing,
+                format!(
+                    "{missing}: cores can only be pinned, which loses 60 % to four busy neighbours"
+                ),
+                advice,
+            )
+        }
+    }
+}
+
+/// Who holds cores now.
+fn holders(roots: &CgroupRoots) -> Finding {
+    let Some(tree) = roots.cpusets() else {
+        return finding("held", State::Good, "no cores are held", "");
+    };
+    let holder = |group: std::path::PathBuf| {
+        let name = group.file_name()?.to_str()?;
+        let owner = Owner::of_name(name).filter(|_| name.ends_with("-held"))?;
+        let cores = read(&group.join("cpuset.cpus")).ok()?;
+        let state = if owner.alive() {
+            ""
+        } else {
+            ", which no longer runs"
+        };
+        Some((
+            owner.alive(),
+            format!("cores {cores} by process {}{state}", owner.pid),
+        ))
+    };
+    let held: Vec<(bool, String)> = cgroup::children(tree.root())
+        .into_iter()
+        .filter_map(holder)
+        .collect();
+    if held.is_empty() {
+        return finding("held", State::Good, "no cores are held", "");
+    }
+    let words: Vec<&str> = held.iter().map(|(_, words)| words.as_str()).collect();
+    match held.iter().all(|(alive, _)| *alive) {
+        true => finding("held", State::Good, words.join("; "), ""),
+        false => finding(
+            "held",
+            State::Weak,
+            words.join("; "),
+            "the next slot that is held gives them back, as `corehold down` does",
+        ),
+    }
+}
+
+/// Whether the memory and the tasks of a child can be limited.
+fn limits(roots: &CgroupRoots) -> Finding {
+    let on_v2 = roots.v2.as_deref().and_then(cgroup::Base::find);
+    let on_v2 = on_v2.map(|base| base.controllers()).unwrap_or_default();
+    let has = |v1: &Option<std::path::PathBuf>, name| {
+        v1.is_some() || on_v2.split(' ').any(|controller| controller == name)
+    };
+    match (has(&roots.v1_memory, "memory"), has(&roots.v1_pids, "pids")) {
+        (true, true) => finding(
+            "limits",
+            State::Good,
+            "memory and tasks of a child can be limited",
+            "",
+        ),
+        (memory, _) => finding(
+            "limits",
+            State::Weak,
+            format!(
+                "no limit to the {} of a child",
+                if memory { "tasks" } else { "memory" }
+            ),
+            "mount the memory and pids controllers, or have them delegated (systemd: Delegate=memory pids)",
         ),
     }
 }
@@ -150,113 +235,6 @@ impl Look<'_> {
             .map(|t| t.trim().to_owned())
     }
 
-    fn smt(&self, held: &BTreeSet<u32>) -> Finding {
-        let control = self
-            .read("sys/devices/system/cpu/smt/control")
-            .unwrap_or_default();
-        let Ok(topology) = Topology::read_from(&self.root.join("sys")) else {
-            return finding("smt", State::Missing, "the topology can't be read", "");
-        };
-        let idle: BTreeSet<u32> = topology
-            .with_siblings(held)
-            .difference(held)
-            .copied()
-            .collect();
-        match control.as_str() {
-            "on" if idle.is_empty() && held.is_empty() => finding(
-                "smt",
-                State::Good,
-                "SMT is on: the siblings of held cores are fenced off and stay idle",
-                "",
-            ),
-            "on" => finding(
-                "smt",
-                State::Good,
-                format!("SMT is on: the siblings {} stay idle", format_cpus(&idle)),
-                "",
-            ),
-            "notsupported" | "" => finding(
-                "smt",
-                State::Weak,
-                "SMT is not shown (a virtual machine): a neighbour may run on the host's sibling",
-                "ask for a machine with dedicated physical cores",
-            ),
-            other => finding("smt", State::Good, format!("SMT is {other}"), ""),
-        }
-    }
-
-    fn governor(&self) -> Finding {
-        match self.read("sys/devices/system/cpu/cpu0/cpufreq/scaling_governor") {
-            Some(g) if g == "performance" => finding("governor", State::Good, g, ""),
-            Some(g) => finding(
-                "governor",
-                State::Weak,
-                format!("{g}: the clock climbs while a kernel runs"),
-                "cpupower frequency-set -g performance",
-            ),
-            None => finding(
-                "governor",
-                State::Missing,
-                "no cpufreq (a virtual machine): the host sets the clock",
-                "",
-            ),
-        }
-    }
-
-    fn turbo(&self) -> Finding {
-        let boost = self
-            .read("sys/devices/system/cpu/cpufreq/boost")
-            .map(|b| b == "1");
-        let intel = self
-            .read("sys/devices/system/cpu/intel_pstate/no_turbo")
-            .map(|n| n == "0");
-        match boost.or(intel) {
-            Some(false) => finding("turbo", State::Good, "off: the clock is steady", ""),
-            Some(true) => finding(
-                "turbo",
-                State::Weak,
-                "on: the clock depends on the load of the other cores",
-                "echo 0 > /sys/devices/system/cpu/cpufreq/boost, or no_turbo = 1 of intel_pstate",
-            ),
-            None => finding(
-                "turbo",
-                State::Missing,
-                "not shown: the peak is measured anew for each slot",
-                "",
-            ),
-        }
-    }
-
-    fn huge_pages(&self) -> Finding {
-        let text = self
-            .read("sys/kernel/mm/transparent_hugepage/enabled")
-            .unwrap_or_default();
-        let chosen = text
-            .split(['[', ']'])
-            .nth(1)
-            .unwrap_or("unknown")
-            .to_owned();
-        let effect = format!("transparent huge pages: {chosen}");
-        match chosen.as_str() {
-            "always" | "madvise" => finding("huge pages", State::Good, effect, ""),
-            _ => finding(
-                "huge pages",
-                State::Weak,
-                effect + "; large matrices miss the TLB more",
-                "echo madvise > /sys/kernel/mm/transparent_hugepage/enabled",
-            ),
-        }
-    }
-
-    fn aslr(&self) -> Finding {
-        let value = self
-            .read("proc/sys/kernel/randomize_va_space")
-            .unwrap_or_default();
-        let effect =
-            format!("randomize_va_space = {value}: each measurement sees another memory layout");
-        finding("aslr", State::Good, effect, "")
-    }
-
     /// Steal and total ticks since boot, from the first line of /proc/stat.
     fn steal(&self) -> Finding {
         let stat = self.read("proc/stat").unwrap_or_default();
@@ -287,56 +265,6 @@ impl Look<'_> {
                 State::Weak,
                 effect,
                 "ask for a machine with dedicated cores",
-            )
-        }
-    }
-
-    fn interrupts(&self, held: &BTreeSet<u32>) -> Finding {
-        let Ok(irqs) = fs::read_dir(self.root.join("proc/irq")) else {
-            return finding("interrupts", State::Missing, "/proc/irq can't be read", "");
-        };
-        let mut on_held: Vec<u32> = irqs
-            .flatten()
-            .filter_map(|irq| {
-                let number = irq.file_name().to_str()?.parse().ok()?;
-                let cpus = fs::read_to_string(irq.path().join("effective_affinity_list")).ok()?;
-                (!parse_cpus(&cpus)?.is_disjoint(held)).then_some(number)
-            })
-            .collect();
-        on_held.sort_unstable();
-        if on_held.is_empty() {
-            return finding(
-                "interrupts",
-                State::Good,
-                "none is bound to the held cores",
-                "",
-            );
-        }
-        finding(
-            "interrupts",
-            State::Weak,
-            format!(
-                "interrupts {} are served by held cores",
-                format_cpus(&on_held)
-            ),
-            "write the shared cores to /proc/irq/N/smp_affinity_list (stop irqbalance first)",
-        )
-    }
-
-    fn resctrl(&self) -> Finding {
-        if self.root.join("sys/fs/resctrl").is_dir() {
-            finding(
-                "resctrl",
-                State::Good,
-                "cache and bandwidth can be partitioned (not used yet)",
-                "",
-            )
-        } else {
-            finding(
-                "resctrl",
-                State::Missing,
-                "cache and memory bandwidth are shared: memory-heavy neighbours cost up to 10 %",
-                "",
             )
         }
     }

@@ -1,7 +1,14 @@
-//! Names of the cgroups we make: each says which process owns it, so that what a killed
+//! Names of the cgroups, records and scratch folders we make: each says which process owns it, so that what a killed
 //! process left behind can be told from what is in use.
 
 use std::fs;
+
+/// How the name of a scratch folder of this process begins, in `/dev/shm` or the temporary folder: once this process no
+/// longer runs, [`super::sweep_stale`] removes it.
+pub fn scratch_prefix() -> String {
+    let Owner { pid, start } = Owner::this_process();
+    format!("{PREFIX}{pid}-{start}-")
+}
 
 /// Prefix of every cgroup that Corehold makes.
 const PREFIX: &str = "corehold-";
@@ -23,6 +30,12 @@ impl Owner {
             pid,
             start: start_time(pid).unwrap_or(0),
         }
+    }
+
+    /// The process or thread of that number that runs now.
+    pub(crate) fn of_pid(pid: u32) -> Option<Self> {
+        let start = start_time(pid)?;
+        Some(Self { pid, start })
     }
 
     /// A fresh name for a cgroup of this owner; `role` is a short word.

@@ -19,6 +19,7 @@ use nix::unistd::Pid;
 use super::birth;
 use super::cgroup::Enclosure;
 use super::error::IsolateError;
+use super::knobs::Conduct;
 use super::namespaces;
 use super::slot::cpu_set;
 
@@ -89,8 +90,10 @@ impl Sandbox<'_> {
             .collect();
         let namespaces = namespaces::shared()?.each_ref().map(AsRawFd::as_raw_fd);
         let birthplace = enclosure.birthplace()?;
+        let conduct = enclosure.conduct().clone();
         let mut plan = Plan {
             attach: &attach,
+            conduct: &conduct,
             affinity: &affinity,
             sources: &sources,
             namespaces: &namespaces,
@@ -162,7 +165,7 @@ fn pidfd_open(pid: Pid) -> io::Result<OwnedFd> {
 }
 
 /// What each step of [`Plan::run`] was about, for the error.
-const STEPS: [&str; 7] = [
+const STEPS: [&str; 8] = [
     "join its cgroups",
     "tie its life to ours",
     "pin it to its cores",
@@ -170,6 +173,7 @@ const STEPS: [&str; 7] = [
     "limit its resources",
     "enter its namespaces",
     "execute its program",
+    "set its priority, layout or memory policy",
 ];
 
 /// The child's side of [`Sandbox::spawn`].
@@ -189,6 +193,7 @@ unsafe extern "C" fn in_child(plan: *mut libc::c_void) -> ! {
 /// What the child does between clone and exec.
 struct Plan<'a> {
     attach: &'a [RawFd],
+    conduct: &'a Conduct,
     affinity: &'a Option<nix::sched::CpuSet>,
     sources: &'a [RawFd],
     namespaces: &'a [RawFd],
@@ -225,6 +230,9 @@ impl Plan<'_> {
         // SAFETY: 0 is the caller; the parameter block is valid.
         if unsafe { libc::sched_setscheduler(0, libc::SCHED_OTHER, &raw const ordinary) } != 0 {
             return (3, errno());
+        }
+        if let Err(errno) = self.conduct.apply() {
+            return (8, errno as i32);
         }
         for &namespace in self.namespaces {
             // SAFETY: integer arguments only.

@@ -7,69 +7,16 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use nix::sched::{CpuSet, sched_setaffinity};
 use nix::unistd::Pid;
-use serde::{Deserialize, Serialize};
 
+use super::affinity::Affinities;
 use super::cgroup::{self, CgroupRoots, Cpusets, Enclosure, Fence};
-use super::cpulist::format_cpus;
 use super::error::IsolateError;
+use super::groups::Groups;
 use super::keeper::Keeper;
-use super::kworkers::Kworkers;
-use super::owner::Owner;
-use super::sweep::sweep_stale_in;
+use super::knobs::{self, Conduct, Journal, Knob, Turned};
+use super::options::{HoldOptions, Isolation, Place, choose};
+use super::sweep::sweep_machine;
 use super::topology::Topology;
-
-/// What a slot asks for.
-#[derive(Clone, Debug, Default)]
-pub struct HoldOptions {
-    /// Cores to hold, by the kernel's number. Their SMT siblings are fenced off too and
-    /// stay idle.
-    pub cores: BTreeSet<u32>,
-    /// Cores for everything else that Corehold runs; empty means all that are not held.
-    pub shared_cores: BTreeSet<u32>,
-    /// Move the machine's other tasks to the shared cores while the slot is held. Needed
-    /// on cgroup v1, where an exclusive cpuset does not evict them; without effect on v2,
-    /// whose partitions do.
-    pub shield: bool,
-    /// Where no cpuset can be had, hold by `sched_setaffinity` alone, which keeps nobody
-    /// out, instead of failing.
-    pub allow_affinity_only: bool,
-    /// The cgroup mounts; `None` reads those of this machine.
-    pub roots: Option<CgroupRoots>,
-}
-
-impl HoldOptions {
-    /// Holds `cores`; everything else as by default.
-    pub fn cores(cores: impl IntoIterator<Item = u32>) -> Self {
-        Self {
-            cores: cores.into_iter().collect(),
-            ..Self::default()
-        }
-    }
-}
-
-/// How well a slot's cores are fenced off. Recorded with every measurement.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub enum Isolation {
-    /// cgroup v2 partition `isolated`: nobody else runs there, no load balancing.
-    PartitionIsolated,
-    /// cgroup v2 partition `root`: nobody else runs there.
-    PartitionRoot,
-    /// cgroup v1 exclusive cpuset, and the machine's other tasks moved away.
-    CpusetShielded,
-    /// cgroup v1 exclusive cpuset; tasks of the root cpuset may still run there.
-    CpusetExclusive,
-    /// Only pinned: anybody may run there.
-    AffinityOnly,
-}
-
-/// Which of a slot's two sets of cores.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub enum Place {
-    /// The held cores.
-    Held,
-    /// The shared cores.
-    Shared,
-}
 
 /// A set of held cores with its cgroups. Everything made is removed, and every moved task
 /// moved back, on drop; after a SIGKILL by [`super::sweep_stale`]. Share it by `Arc`.
@@ -83,15 +30,12 @@ pub struct Slot {
     groups: Option<Arc<Groups>>,
     cache_bytes: u64,
     joined: Mutex<HashMap<i32, PathBuf>>,
-}
-
-#[derive(Debug)]
-struct Groups {
-    tree: Cpusets,
-    held: PathBuf,
-    shared: PathBuf,
-    /// Where the kernel's workers were allowed before the shield.
-    kworkers: Option<Kworkers>,
+    /// Puts the knobs back.
+    journal: Option<Journal>,
+    turned: Vec<Turned>,
+    conduct: Conduct,
+    /// Made good when the cpusets are gone.
+    _affinities: Option<Affinities>,
 }
 
 impl Slot {
@@ -103,49 +47,61 @@ impl Slot {
     /// [`IsolateError::Unavailable`] where this machine can hold none.
     pub fn hold(options: HoldOptions) -> Result<Self, IsolateError> {
         let topology = Topology::read()?;
-        let (held, fence, shared) = choose(&topology, &options)?;
+        let mut cores = choose(&topology, &options)?;
         let roots = options.roots.clone().unwrap_or_else(CgroupRoots::read);
-        if let Err(error) = sweep_stale_in(&roots) {
+        let root = options.root.as_deref().unwrap_or(Path::new("/"));
+        if let Err(error) = sweep_machine(&roots, root) {
             tracing::warn!(%error, "a cgroup of a killed process is still there");
         }
-        let cache_bytes = held
-            .iter()
-            .filter_map(|c| topology.core(*c))
-            .map(|c| c.cache_bytes)
-            .max();
-        let (groups, isolation) =
-            match Groups::make(&roots, &topology, &fence, &shared, options.shield) {
-                Ok((groups, Fence::PartitionIsolated)) => {
-                    (Some(groups), Isolation::PartitionIsolated)
-                }
-                Ok((groups, Fence::PartitionRoot)) => (Some(groups), Isolation::PartitionRoot),
-                Ok((groups, Fence::ExclusiveV1)) => {
-                    if options.shield {
+        let affinities = roots
+            .cpusets()
+            .and_then(|tree| Affinities::remember(root, &tree));
+        let pinned_will_do = options.allow_affinity_only;
+        let (groups, isolation) = match Groups::make(&roots, &cores, pinned_will_do) {
+            Ok((groups, fence)) => {
+                let isolation = match fence {
+                    Fence::PartitionIsolated => Isolation::PartitionIsolated,
+                    Fence::PartitionRoot => Isolation::PartitionRoot,
+                    Fence::ExclusiveV1 if options.shield => {
                         groups.shield();
-                        Kworkers::confine(&shared);
-                        (Some(groups), Isolation::CpusetShielded)
-                    } else {
-                        (Some(groups), Isolation::CpusetExclusive)
+                        Isolation::CpusetShielded
                     }
-                }
-                Err(IsolateError::Unavailable { .. }) if options.allow_affinity_only => {
-                    (None, Isolation::AffinityOnly)
-                }
-                Err(error) => return Err(error),
-            };
+                    Fence::ExclusiveV1 => Isolation::CpusetExclusive,
+                    Fence::Delegated { .. } => Isolation::AffinityOnly,
+                };
+                (Some(groups), isolation)
+            }
+            Err(IsolateError::Unavailable { .. }) if pinned_will_do => {
+                (None, Isolation::AffinityOnly)
+            }
+            Err(error) => return Err(error),
+        };
         let groups = groups.map(Arc::new);
-        let keeper = start_keeper(groups.clone(), &held)?;
-        crate::observe::meter::held(held.len());
-        Ok(Self {
-            keeper,
-            held,
-            shared,
+        cores.memory_is_bound = groups.is_some();
+        cores.v1 = groups.as_ref().and_then(|groups| match &groups.tree {
+            Cpusets::V1(root) => Some((root.clone(), groups.held.clone())),
+            Cpusets::V2(_) => None,
+        });
+        let cache_bytes = cores.held.iter().filter_map(|c| topology.core(*c));
+        let cache_bytes = cache_bytes.map(|c| c.cache_bytes).max().unwrap_or(0);
+        let mut slot = Self {
+            keeper: start_keeper(groups.clone(), &cores.held)?,
+            held: cores.held.clone(),
+            shared: cores.shared.clone(),
             isolation,
             roots,
             groups,
-            cache_bytes: cache_bytes.unwrap_or(0),
+            cache_bytes,
             joined: Mutex::default(),
-        })
+            journal: None,
+            turned: Vec::new(),
+            conduct: Conduct::default(),
+            _affinities: affinities,
+        };
+        crate::observe::meter::held(slot.held.len());
+        let wanted = wanted_knobs(&options, isolation);
+        (slot.turned, slot.conduct) = knobs::turn_all(&mut slot.journal, root, &wanted, &cores);
+        Ok(slot)
     }
 
     /// The held cores (without their idle siblings), ascending.
@@ -161,6 +117,11 @@ impl Slot {
     /// How well the cores are fenced off.
     pub fn isolation(&self) -> Isolation {
         self.isolation
+    }
+
+    /// What was set on the machine for this slot, and what could not be, in the order of [`Knob::ALL`].
+    pub fn knobs(&self) -> &[Turned] {
+        &self.turned
     }
 
     /// Last-level cache of the held cores in bytes, 0 when unknown.
@@ -217,17 +178,27 @@ impl Slot {
     /// # Errors
     /// When the kernel refuses a cgroup.
     pub fn enclosure(&self, place: Place) -> Result<Enclosure, IsolateError> {
-        let Some(groups) = &self.groups else {
-            return Enclosure::make(&self.roots, None, None);
-        };
-        let group = match place {
-            Place::Held => &groups.held,
-            Place::Shared => &groups.shared,
-        };
-        match groups.tree {
-            Cpusets::V1(_) => Enclosure::make(&self.roots, Some(group), None),
-            Cpusets::V2(_) => Enclosure::make(&self.roots, None, Some(group)),
-        }
+        let group = self.groups.as_ref().map(|groups| match place {
+            Place::Held => (&groups.tree, groups.held.as_path()),
+            Place::Shared => (&groups.tree, groups.shared.as_path()),
+        });
+        let made = match group {
+            None => Enclosure::make(&self.roots, None, None),
+            Some((Cpusets::V1(_), group)) => Enclosure::make(&self.roots, Some(group), None),
+            Some((Cpusets::V2(base), group)) => {
+                // In a delegated subtree the processes that were in the way are in the shared group, and a group with
+                // processes of its own can't limit its children: they are made beside it.
+                let parent = match place {
+                    Place::Shared if !base.whole => &base.dir,
+                    _ => group,
+                };
+                Enclosure::make(&self.roots, None, Some(parent))
+            }
+        }?;
+        Ok(match place {
+            Place::Held => made.with_conduct(self.conduct.clone()),
+            Place::Shared => made,
+        })
     }
 
     fn pin_threads(&self, pid: u32) {
@@ -248,6 +219,22 @@ impl Slot {
     }
 }
 
+/// The knobs that a slot turns: those that were asked for, and those that go with how it is fenced off.
+fn wanted_knobs(options: &HoldOptions, isolation: Isolation) -> BTreeSet<Knob> {
+    let mut wanted = options.knobs.clone();
+    wanted.insert(Knob::MemoryNode);
+    if options.shield {
+        wanted.insert(Knob::Workqueues);
+    }
+    if matches!(
+        isolation,
+        Isolation::AffinityOnly | Isolation::CpusetExclusive
+    ) {
+        wanted.insert(Knob::Priority);
+    }
+    wanted
+}
+
 /// Starts the slot's thread on the held cores, as far as that can be had.
 fn start_keeper(groups: Option<Arc<Groups>>, held: &BTreeSet<u32>) -> Result<Keeper, IsolateError> {
     let held = held.clone();
@@ -264,6 +251,8 @@ fn start_keeper(groups: Option<Arc<Groups>>, held: &BTreeSet<u32>) -> Result<Kee
 impl Drop for Slot {
     fn drop(&mut self) {
         crate::observe::meter::let_go(self.held.len());
+        // First, so that siblings are online again when the cpusets that named them go.
+        drop(self.journal.take());
         let Some(groups) = &self.groups else { return };
         // Our thread waits for its next job; removing the cpuset moves it out.
         let joined =
@@ -271,9 +260,6 @@ impl Drop for Slot {
         for (pid, old) in joined {
             // The process may have ended, its cgroup may be gone: removal then moves it to the root.
             let _ = fs::write(groups.tree.procs_file(&old), pid.to_string());
-        }
-        if let Some(kworkers) = &groups.kworkers {
-            kworkers.put_back();
         }
         for group in [&groups.held, &groups.shared] {
             if let Err(error) = groups.tree.remove(group) {
@@ -283,112 +269,6 @@ impl Drop for Slot {
     }
 }
 
-impl Groups {
-    fn make(
-        roots: &CgroupRoots,
-        topology: &Topology,
-        fence: &BTreeSet<u32>,
-        shared_cores: &BTreeSet<u32>,
-        shield: bool,
-    ) -> Result<(Self, Fence), IsolateError> {
-        let unavailable = |missing: &str, advice: &str| IsolateError::Unavailable {
-            missing: missing.to_owned(),
-            advice: advice.to_owned(),
-        };
-        let tree = roots.cpusets().ok_or_else(|| {
-            unavailable(
-                "no cgroup hierarchy with the cpuset controller is mounted",
-                "mount cgroup2 at /sys/fs/cgroup (or the v1 cpuset controller), or in a container run it \
-                 with the host's cgroups writable",
-            )
-        })?;
-        if !nix::unistd::geteuid().is_root()
-            && nix::unistd::access(tree.root(), nix::unistd::AccessFlags::W_OK).is_err()
-        {
-            return Err(unavailable(
-                "this process may not write the cpuset hierarchy",
-                "run the node as root (for example as a systemd service)",
-            ));
-        }
-        let me = Owner::this_process();
-        let made = tree.hold(&me.name("held"), fence, &topology.nodes_of(fence));
-        let (held, kind) = made.map_err(|error| match &error {
-            IsolateError::Kernel { source, .. } if is_refusal(source) => unavailable(
-                &error.to_string(),
-                "run the node as root, with /sys/fs/cgroup mounted writable",
-            ),
-            _ => error,
-        })?;
-        // The name says what to put back, should this process be killed.
-        let kworkers = if shield { Kworkers::read() } else { None };
-        let role = kworkers
-            .as_ref()
-            .map_or("shared".to_owned(), Kworkers::role);
-        match tree.share(&me.name(&role), shared_cores) {
-            Ok(shared) => Ok((
-                Self {
-                    tree,
-                    held,
-                    shared,
-                    kworkers,
-                },
-                kind,
-            )),
-            Err(error) => {
-                tree.remove(&held)?;
-                Err(error)
-            }
-        }
-    }
-
-    /// Moves the slot's thread to the held cores, where threads can be moved alone.
-    fn settle(&self, tid: Pid) -> Result<(), IsolateError> {
-        match self.tree {
-            Cpusets::V1(_) => cgroup::write(&self.held.join("tasks"), &tid.to_string()),
-            Cpusets::V2(_) => Ok(()),
-        }
-    }
-
-    /// Moves the tasks of the root cpuset to the shared cores. They move back when the
-    /// shared cpuset is removed, for that moves its tasks to the root.
-    fn shield(&self) {
-        let moved = cgroup::move_tasks(self.tree.root(), "tasks", &self.shared.join("tasks"));
-        tracing::info!(moved, "moved the machine's other tasks to the shared cores");
-    }
-
-    /// The cgroup a process is in, in this tree.
-    fn group_of(&self, pid: u32) -> Option<PathBuf> {
-        match &self.tree {
-            Cpusets::V1(root) => cpuset_of(root, &format!("/proc/{pid}/cpuset")),
-            Cpusets::V2(root) => {
-                let text = fs::read_to_string(format!("/proc/{pid}/cgroup")).ok()?;
-                let path = text
-                    .lines()
-                    .find_map(|l| l.strip_prefix("0::/"))?
-                    .to_owned();
-                Some(root.join(path))
-            }
-        }
-    }
-}
-
-/// The v1 cpuset that a `cpuset` file of procfs names.
-fn cpuset_of(root: &Path, file: &str) -> Option<PathBuf> {
-    Some(
-        root.join(
-            fs::read_to_string(file)
-                .ok()?
-                .trim()
-                .trim_start_matches('/'),
-        ),
-    )
-}
-
-fn is_refusal(error: &std::io::Error) -> bool {
-    use std::io::ErrorKind::{PermissionDenied, ReadOnlyFilesystem};
-    matches!(error.kind(), PermissionDenied | ReadOnlyFilesystem)
-}
-
 /// A set for `sched_setaffinity`; cores beyond what it can name are left out.
 pub(crate) fn cpu_set(cores: &BTreeSet<u32>) -> CpuSet {
     let mut set = CpuSet::new();
@@ -396,40 +276,4 @@ pub(crate) fn cpu_set(cores: &BTreeSet<u32>) -> CpuSet {
         let _ = set.set(core as usize);
     }
     set
-}
-
-type Cores = BTreeSet<u32>;
-
-/// The held cores, what must be fenced off for them, and the shared cores.
-fn choose(
-    topology: &Topology,
-    options: &HoldOptions,
-) -> Result<(Cores, Cores, Cores), IsolateError> {
-    let bad = |why: String| Err(IsolateError::BadCores(why));
-    let held = options.cores.clone();
-    if held.is_empty() {
-        return bad("none were asked for; name at least one in held_cores".into());
-    }
-    topology.require(&held)?;
-    topology.require(&options.shared_cores)?;
-    let fence = topology.with_siblings(&held);
-    let online = topology.online();
-    let shared: Cores = match options.shared_cores.is_empty() {
-        true => online.difference(&fence).copied().collect(),
-        false => options.shared_cores.clone(),
-    };
-    if let Some(core) = shared.intersection(&fence).next() {
-        return bad(format!(
-            "core {core} can't be shared: it is held, or is the SMT sibling of a held core; \
-             take it out of shared_cores"
-        ));
-    }
-    if shared.is_empty() {
-        return bad(format!(
-            "holding {} leaves no core of {} for anything else; hold fewer",
-            format_cpus(&fence),
-            format_cpus(&online)
-        ));
-    }
-    Ok((held, fence, shared))
 }

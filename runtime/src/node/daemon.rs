@@ -103,7 +103,12 @@ pub(crate) async fn run(config: ClusterConfig, name: &str, head: SocketAddr) -> 
         name: name.to_owned(),
         process,
         shared,
-        shield: node.shield,
+        hold: HoldOptions {
+            shield: node.shield,
+            knobs: node.tune.clone(),
+            allow_affinity_only: node.allow_affinity_only,
+            ..HoldOptions::default()
+        },
         gpus,
         facts,
         slots: HashMap::new(),
@@ -169,7 +174,8 @@ struct Daemon {
     name: String,
     process: Arc<Process>,
     shared: Vec<u32>,
-    shield: bool,
+    /// How it holds cores; which ones, an actor says.
+    hold: HoldOptions,
     gpus: Vec<Gpu>,
     facts: MachineFacts,
     slots: HashMap<(ActorId, u32), Arc<Slot>>,
@@ -389,9 +395,9 @@ impl Daemon {
             None
         } else {
             let options = HoldOptions {
+                cores: order.held.iter().copied().collect(),
                 shared_cores: self.shared.iter().copied().collect(),
-                shield: self.shield,
-                ..HoldOptions::cores(order.held.iter().copied())
+                ..self.hold.clone()
             };
             // It moves tasks and makes cgroups: a matter of milliseconds, but not for this thread.
             let held = tokio::task::spawn_blocking(move || Slot::hold(options)).await;

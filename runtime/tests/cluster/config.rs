@@ -2,6 +2,7 @@ use std::path::Path;
 
 use corehold::cluster::config::Host;
 use corehold::cluster::{ClusterConfig, Gpu, HeldCore, Milli};
+use corehold::isolate::Knob;
 use corehold::node::MachineFacts;
 use corehold::node::resources::Core;
 
@@ -46,6 +47,8 @@ fn the_default_file_is_good_and_means_what_it_says() {
     assert_eq!(config.state, path.parent().unwrap().join(".corehold"));
     let bench = config.node("bench").unwrap();
     assert!(bench.shield && bench.host == Host::Local);
+    assert_eq!(bench.tune, [Knob::Interrupts].into());
+    assert!(!bench.allow_affinity_only);
     let capacity = config.capacity(bench, &facts, &[], ["Verifier".to_owned()]);
     assert_eq!(capacity.cpus, Milli::whole(1));
     assert_eq!(capacity.memory, 4500); // half of nine tenths
@@ -146,7 +149,7 @@ fn every_mistake_gets_a_place_and_a_way_out() {
         (
             format!("{node}labls = {{ role = \"x\" }}"),
             "3:1: unknown key `labls` in [[node]]; did you mean `labels`? (known here: name, host, labels, \
-          cores, held, shield, memory, gpus, resources, listen, metrics)",
+          cores, held, shield, tune, allow_affinity_only, memory, gpus, resources, listen, metrics)",
         ),
         (
             format!("[clutser]\n{node}"),
@@ -167,6 +170,15 @@ fn every_mistake_gets_a_place_and_a_way_out() {
         (
             format!("{node}shield = \"yes\""),
             "3:10: `shield` must be true or false, not a string",
+        ),
+        (
+            format!("{node}tune = \"turbo\""),
+            "3:8: `tune` must be a list of names, such as [\"interrupts\", \"governor\"], not a string",
+        ),
+        (
+            format!("{node}tune = [\"turbo\", \"irq\"]"),
+            "3:18: `irq` is nothing that a node can tune; it can tune smt, interrupts, huge_pages, layout, governor, \
+          turbo, cache, balance, workqueues, memory_node, priority",
         ),
         (
             "[node]\nname = \"a\"".to_owned(),

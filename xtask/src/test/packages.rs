@@ -65,6 +65,12 @@ const PACKAGES: &[Package] = &[
         optional: true,
         is_there: openblas_is_there,
     },
+    Package {
+        name: "qemu-system-x86",
+        why: "a machine with cgroup v2, for the tests of held cores",
+        optional: true,
+        is_there: || on_path("qemu-system-x86_64"),
+    },
 ];
 
 /// Makes sure that the packages are there.

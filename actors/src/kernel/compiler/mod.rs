@@ -313,15 +313,14 @@ fn system(what: &str) -> impl Fn(std::io::Error) -> CompilerError {
     }
 }
 
-/// A private folder, in memory where the machine has such a file system.
+/// A private folder, in memory where the machine has such a file system. Its name tells of this process, so that what a
+/// killed one leaves is swept.
 fn scratch() -> Result<tempfile::TempDir, CompilerError> {
-    let builder = || {
-        let mut builder = tempfile::Builder::new();
-        builder.prefix("corehold-cc-");
-        builder
-    };
-    builder()
+    let prefix = corehold::isolate::scratch_prefix();
+    let mut builder = tempfile::Builder::new();
+    builder.prefix(&prefix).rand_bytes(8).suffix("-cc");
+    builder
         .tempdir_in("/dev/shm")
-        .or_else(|_| builder().tempdir())
+        .or_else(|_| builder.tempdir())
         .map_err(system("make a scratch folder"))
 }

@@ -96,6 +96,9 @@ pub enum ConfigErrorKind {
         "`{text}` is no memory size; write a number with KiB, MiB, GiB or TiB, such as \"8GiB\""
     )]
     BadSize { text: String },
+    /// A knob that there is none of.
+    #[error("`{text}` is nothing that a node can tune; it can tune {known}")]
+    UnknownKnob { text: String, known: String },
     /// A name with wrong characters.
     #[error(
         "`{text}` can't be {what}; use 1 to 63 letters, digits, `.`, `_`, `-`, first a letter or digit"

@@ -19,6 +19,7 @@ mod read;
 pub use error::{ConfigError, ConfigErrorKind, Position};
 
 use super::demand::{Capacity, Gpu, HeldCore, Milli};
+use crate::isolate::Knob;
 use crate::node::MachineFacts;
 
 /// A cluster, as its file describes it.
@@ -59,6 +60,10 @@ pub struct NodeConfig {
     pub held: Vec<u32>,
     /// Whether the machine's other tasks are moved away from the held cores.
     pub shield: bool,
+    /// What else is set on the machine while its cores are held.
+    pub tune: BTreeSet<Knob>,
+    /// Whether cores that nobody is kept off will do, where no others can be had.
+    pub allow_affinity_only: bool,
     /// Memory in bytes; `None`: an even share of nine tenths of what the host's nodes leave open.
     pub memory: Option<u64>,
     /// The GPUs that it has, by the driver's numbers, whether they are found or not; `None`: those that are found

@@ -1,6 +1,6 @@
 //! From TOML to [`ClusterConfig`]: what each key means and its default.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
@@ -10,6 +10,7 @@ use toml::de::DeTable;
 use super::error::{ConfigError, ConfigErrorKind};
 use super::read::{Source, Table, Value};
 use super::{ClusterConfig, Host, NodeConfig, Places, PoolConfig, Position};
+use crate::isolate::Knob;
 
 type Result<T> = std::result::Result<T, ConfigError>;
 
@@ -26,6 +27,8 @@ const NODE: &[&str] = &[
     "cores",
     "held",
     "shield",
+    "tune",
+    "allow_affinity_only",
     "memory",
     "gpus",
     "resources",
@@ -201,17 +204,17 @@ fn node(value: &Value<'_>, observe: &Observe) -> Result<NodeConfig> {
             resources.insert(key, resource.amount()?);
         }
     }
+    let flag = |key| table.get(key).map_or(Ok(false), |value| value.flag());
+    let tune = table.get("tune").map(|value| knobs(&value)).transpose()?;
     Ok(NodeConfig {
         name: valid_name(&name, name.text()?, "a node's name")?,
         host,
         labels,
         cores,
         held: held.unwrap_or_default(),
-        shield: table
-            .get("shield")
-            .map(|value| value.flag())
-            .transpose()?
-            .unwrap_or(false),
+        shield: flag("shield")?,
+        tune: tune.unwrap_or_default(),
+        allow_affinity_only: flag("allow_affinity_only")?,
         memory,
         gpus,
         resources,
@@ -297,6 +300,20 @@ fn number_list(value: &Value<'_>, most: u32, places: &mut Vec<Position>) -> Resu
         places.push(item.at);
     }
     Ok(numbers)
+}
+
+fn knobs(value: &Value<'_>) -> Result<BTreeSet<Knob>> {
+    let mut knobs = BTreeSet::new();
+    for item in value.list("a list of names, such as [\"interrupts\", \"governor\"]")? {
+        let text = item.text()?;
+        let unknown = || {
+            let known = Knob::ALL.map(Knob::name).join(", ");
+            let text = text.to_owned();
+            item.error(ConfigErrorKind::UnknownKnob { text, known })
+        };
+        knobs.insert(Knob::of_name(text).ok_or_else(unknown)?);
+    }
+    Ok(knobs)
 }
 
 /// A size as `8GiB`; a fraction is allowed, a plain number is not: it would be unclear of what.

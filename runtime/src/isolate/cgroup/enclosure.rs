@@ -9,13 +9,19 @@ use nix::poll::{PollFd, PollFlags, ppoll};
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 
+use super::base::Base;
+use super::limits::{Limited, Limits};
 use super::{CgroupRoots, mkdir, read, rmdir, write};
 use crate::isolate::error::IsolateError;
+use crate::isolate::knobs::Conduct;
 use crate::isolate::owner::Owner;
 
 /// How long a freeze or the end of a killed group is waited for. Both take tens of
 /// microseconds; a task in an uninterruptible wait may take longer.
 const PATIENCE: Duration = Duration::from_secs(5);
+
+/// How the name of an enclosure's cgroup ends.
+pub(crate) const CHILD: &str = "child";
 
 /// The cgroups of one child process. Freezes and kills everything in it; dropping it kills
 /// and removes.
@@ -23,6 +29,8 @@ const PATIENCE: Duration = Duration::from_secs(5);
 pub struct Enclosure {
     attach: Vec<PathBuf>,
     means: Means,
+    limited: Limited,
+    conduct: Conduct,
 }
 
 /// What freezes and kills.
@@ -42,14 +50,15 @@ impl Enclosure {
         v1_cpuset: Option<&Path>,
         v2_parent: Option<&Path>,
     ) -> Result<Self, IsolateError> {
-        let name = Owner::this_process().name("child");
+        let name = Owner::this_process().name(CHILD);
         // A child is born in its parent's cpuset: it need not be moved where it is already.
         let mut attach: Vec<PathBuf> = v1_cpuset
             .iter()
             .filter(|p| !is_here(p))
             .map(|p| p.join("tasks"))
             .collect();
-        let v2 = v2_parent.or(roots.v2.as_deref());
+        let base = roots.v2.as_deref().and_then(Base::find);
+        let v2 = v2_parent.or(base.as_ref().map(|base| base.dir.as_path()));
         let means = match (v2, &roots.v1_freezer) {
             // cgroup.kill came with 5.14, cgroup.freeze with 5.2.
             (Some(parent), _) if mkdir(&parent.join(&name)).is_ok() => {
@@ -63,7 +72,58 @@ impl Enclosure {
         if let Means::V1(group) = &means {
             attach.push(group.join("cgroup.procs"));
         }
-        Ok(Self { attach, means })
+        Ok(Self {
+            attach,
+            means,
+            limited: Limited::default(),
+            conduct: Conduct::default(),
+        })
+    }
+
+    /// Limits what everything in it may use together. Call it once, before a child starts in it. Returns what of it is
+    /// in force: a machine that lacks a controller can't set its limit.
+    pub fn limit(&mut self, wanted: Limits) -> Limits {
+        let group = match &self.means {
+            Means::V2(group) => Some(group.as_path()),
+            _ => None,
+        };
+        self.limited = Limited::set(&CgroupRoots::read(), group, wanted);
+        self.attach.extend(self.limited.join_files());
+        self.limited.in_force
+    }
+
+    /// The limits in force.
+    pub fn limits(&self) -> Limits {
+        self.limited.in_force
+    }
+
+    /// How many processes were killed because the memory limit was reached.
+    pub fn memory_kills(&self) -> u64 {
+        self.limited.memory_kills()
+    }
+
+    /// How often a process or thread could not be started because of the limit of tasks.
+    pub fn refused_tasks(&self) -> u64 {
+        self.limited.refused_tasks()
+    }
+
+    /// What a child does to itself before it executes its program.
+    pub(crate) fn conduct(&self) -> &Conduct {
+        &self.conduct
+    }
+
+    /// As it, with a child that does this to itself.
+    pub(crate) fn with_conduct(mut self, conduct: Conduct) -> Self {
+        self.conduct = conduct;
+        self
+    }
+
+    /// The cgroups that are its own, beside those of its limits: one, or none where signals must do.
+    pub fn group(&self) -> Option<&Path> {
+        match &self.means {
+            Means::V2(group) | Means::V1(group) => Some(group),
+            Means::Signals(_) => None,
+        }
     }
 
     /// Makes an enclosure of a child that may run on any core of this process.
@@ -104,14 +164,6 @@ impl Enclosure {
             files.push(file.map_err(|e| IsolateError::kernel("open", &path, e))?);
         }
         Ok(files)
-    }
-
-    /// The cgroup2 directory that is the child's own.
-    pub(super) fn v2_group(&self) -> Option<&Path> {
-        match &self.means {
-            Means::V2(group) => Some(group),
-            _ => None,
-        }
     }
 
     /// Told of the child, for the means that need it.
@@ -215,7 +267,7 @@ impl Drop for Enclosure {
             return;
         };
         if matches!(self.means, Means::V2(_)) {
-            let _ = wait_event(group, |events| events.contains("populated 0"));
+            let _ = await_empty(group);
         }
         // What can't be removed now (a process that dies slowly) is swept at the next start.
         if let Err(error) = rmdir(group) {
@@ -234,6 +286,11 @@ fn is_here(cpuset: &Path) -> bool {
 /// The kernel tells of changes of `cgroup.events` at most once in 10 ms, so we look again
 /// by ourselves after this long. A freeze takes about so long.
 const LOOK_AGAIN: Duration = Duration::from_micros(40);
+
+/// Waits until no process is left in a cgroup2.
+pub(super) fn await_empty(group: &Path) -> Result<(), IsolateError> {
+    wait_event(group, |events| events.contains("populated 0"))
+}
 
 /// Waits until `cgroup.events` satisfies `done`.
 fn wait_event(group: &Path, done: impl Fn(&str) -> bool) -> Result<(), IsolateError> {

@@ -5,8 +5,9 @@
 //! - an [`Enclosure`] for each child process, which freezes and kills it whole. The
 //!   cgroup2 core files do that even where cgroup2 has no controllers (hybrid machines).
 
+mod base;
 mod enclosure;
-mod memory;
+mod limits;
 mod v1;
 mod v2;
 
@@ -17,8 +18,10 @@ use std::path::{Path, PathBuf};
 
 use super::error::IsolateError;
 
+pub(crate) use base::Base;
+pub(crate) use enclosure::CHILD;
 pub use enclosure::Enclosure;
-pub(crate) use memory::MemoryLimit;
+pub use limits::Limits;
 
 /// Where the cgroup hierarchies are mounted.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -29,6 +32,8 @@ pub struct CgroupRoots {
     pub v1_freezer: Option<PathBuf>,
     /// The v1 hierarchy of the memory controller.
     pub v1_memory: Option<PathBuf>,
+    /// The v1 hierarchy of the pids controller.
+    pub v1_pids: Option<PathBuf>,
     /// The cgroup2 hierarchy, with or without controllers.
     pub v2: Option<PathBuf>,
 }
@@ -53,6 +58,7 @@ impl CgroupRoots {
                 "cgroup" if has("cpuset") => &mut roots.v1_cpuset,
                 "cgroup" if has("freezer") => &mut roots.v1_freezer,
                 "cgroup" if has("memory") => &mut roots.v1_memory,
+                "cgroup" if has("pids") => &mut roots.v1_pids,
                 _ => continue,
             };
             slot.get_or_insert_with(|| PathBuf::from(at));
@@ -60,14 +66,50 @@ impl CgroupRoots {
         roots
     }
 
-    /// The tree that says who may run where: v2 where it has the cpuset controller, else v1.
+    /// The tree that says who may run where: v2 where this process can have the cpuset controller there, else v1.
     pub(crate) fn cpusets(&self) -> Option<Cpusets> {
-        if let Some(root) = &self.v2
-            && v2::has_cpuset(root)
+        if let Some(base) = self.v2.as_deref().and_then(Base::find)
+            && base.controllers().split(' ').any(|c| c == "cpuset")
         {
-            return Some(Cpusets::V2(root.clone()));
+            return Some(Cpusets::V2(base));
         }
         self.v1_cpuset.clone().map(Cpusets::V1)
+    }
+
+    /// Why there is no such tree, and what to do about it.
+    pub(crate) fn why_no_cpusets(&self) -> (String, &'static str) {
+        let Some(mount) = &self.v2 else {
+            return (
+                "no cgroup hierarchy with the cpuset controller is mounted".into(),
+                "mount cgroup2 at /sys/fs/cgroup (or the v1 cpuset controller), or in a container run it \
+                 with the host's cgroups writable",
+            );
+        };
+        match Base::find(mount) {
+            None => (
+                format!(
+                    "this process may write neither the root of {} nor its own cgroup",
+                    mount.display()
+                ),
+                "run the node as root, or have a subtree delegated to it (systemd: Delegate=cpuset cpu memory pids)",
+            ),
+            Some(base) if base.whole => (
+                format!(
+                    "cgroup2 at {} has no cpuset controller (it has {:?})",
+                    mount.display(),
+                    base.controllers()
+                ),
+                "boot with cgroup v2 only (systemd.unified_cgroup_hierarchy=1), or mount the v1 cpuset controller",
+            ),
+            Some(base) => (
+                format!(
+                    "the subtree {} was delegated without the cpuset controller (it has {:?})",
+                    base.dir.display(),
+                    base.controllers()
+                ),
+                "have cpuset delegated too (systemd: Delegate=cpuset cpu memory pids), or run the node as root",
+            ),
+        }
     }
 }
 
@@ -75,11 +117,11 @@ impl CgroupRoots {
 #[derive(Clone, Debug)]
 pub(crate) enum Cpusets {
     V1(PathBuf),
-    V2(PathBuf),
+    V2(Base),
 }
 
 /// How a held cpuset keeps others out.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Fence {
     /// v1: siblings may not overlap it, tasks of the root cpuset may still run there.
     ExclusiveV1,
@@ -87,25 +129,44 @@ pub(crate) enum Fence {
     PartitionIsolated,
     /// v2 `root`: taken from everybody else.
     PartitionRoot,
+    /// v2, in a subtree that can't have partitions: it keeps nobody out.
+    Delegated {
+        /// Whether it has the highest weight among its siblings.
+        preferred: bool,
+        /// What the kernel said of the partition.
+        state: String,
+    },
 }
 
 impl Cpusets {
+    /// The directory below which cpusets are made.
     pub(crate) fn root(&self) -> &Path {
         match self {
-            Self::V1(root) | Self::V2(root) => root,
+            Self::V1(root) => root,
+            Self::V2(base) => &base.dir,
         }
     }
 
-    /// Makes the cpuset `name` of `cpus`, kept exclusive.
+    /// An error that names who has one of `cpus`, if somebody has.
+    pub(crate) fn require_free(&self, cpus: &BTreeSet<u32>) -> Result<(), IsolateError> {
+        match self {
+            Self::V1(root) => v1::who_has(root, cpus),
+            Self::V2(base) => v2::who_has(&base.dir, cpus),
+        }
+    }
+
+    /// Makes the cpuset `name` of `cpus` with memory of `nodes`, kept exclusive. `balanced`: its tasks are spread over its
+    /// cores by the kernel. In a delegated subtree it comes after [`Cpusets::share`].
     pub(crate) fn hold(
         &self,
         name: &str,
         cpus: &BTreeSet<u32>,
         nodes: &BTreeSet<u32>,
+        balanced: bool,
     ) -> Result<(PathBuf, Fence), IsolateError> {
         match self {
             Self::V1(root) => v1::hold(root, name, cpus, nodes).map(|p| (p, Fence::ExclusiveV1)),
-            Self::V2(root) => v2::hold(root, name, cpus),
+            Self::V2(base) => v2::hold(base, name, cpus, nodes, balanced),
         }
     }
 
@@ -113,7 +174,7 @@ impl Cpusets {
     pub(crate) fn share(&self, name: &str, cpus: &BTreeSet<u32>) -> Result<PathBuf, IsolateError> {
         match self {
             Self::V1(root) => v1::share(root, name, cpus),
-            Self::V2(root) => v2::share(root, name, cpus),
+            Self::V2(base) => v2::share(base, name, cpus),
         }
     }
 
@@ -126,7 +187,7 @@ impl Cpusets {
     pub(crate) fn remove(&self, group: &Path) -> Result<usize, IsolateError> {
         match self {
             Self::V1(root) => v1::remove(root, group),
-            Self::V2(root) => v2::remove(root, group),
+            Self::V2(base) => v2::remove(base, group),
         }
     }
 }

@@ -80,7 +80,7 @@ const BUSY_TRIES: u32 = 250;
 const BUSY_PAUSE: std::time::Duration = std::time::Duration::from_millis(2);
 
 /// An error when another cpuset keeps one of `cpus` from being exclusive.
-fn who_has(root: &Path, cpus: &BTreeSet<u32>) -> Result<(), IsolateError> {
+pub(super) fn who_has(root: &Path, cpus: &BTreeSet<u32>) -> Result<(), IsolateError> {
     for other in children(root) {
         let theirs = read(&other.join("cpuset.cpus"))
             .ok()

@@ -3,41 +3,29 @@
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 
-use super::{Fence, children, mkdir, move_tasks, read, rmdir, write};
+use super::base::Base;
+use super::enclosure::await_empty;
+use super::{Fence, children, read, rmdir, write};
 use crate::isolate::cpulist::{format_cpus, parse_cpus};
 use crate::isolate::error::IsolateError;
 use crate::isolate::owner::Owner;
 
-/// Whether this hierarchy has the cpuset controller.
-pub(super) fn has_cpuset(root: &Path) -> bool {
-    has_word(&root.join("cgroup.controllers"), "cpuset")
-}
+/// The weight of a cgroup against its siblings: 100 unless set, 10000 at most.
+const MOST_WEIGHT: &str = "10000";
 
-fn has_word(file: &Path, word: &str) -> bool {
-    read(file).is_ok_and(|t| t.split_whitespace().any(|w| w == word))
-}
-
-/// Children of the root have cpuset files only when the root hands the controller down.
-fn enable(root: &Path) -> Result<(), IsolateError> {
-    let file = root.join("cgroup.subtree_control");
-    if has_word(&file, "cpuset") {
-        Ok(())
-    } else {
-        write(&file, "+cpuset")
-    }
-}
-
-/// Makes a partition: `isolated` (no load balancing) where the kernel has it, else `root`.
+/// Makes a partition, or, in a delegated subtree whose top is none, a cgroup that is limited to the cores and preferred
+/// to its siblings.
 pub(super) fn hold(
-    root: &Path,
+    base: &Base,
     name: &str,
     cpus: &BTreeSet<u32>,
+    nodes: &BTreeSet<u32>,
+    balanced: bool,
 ) -> Result<(PathBuf, Fence), IsolateError> {
-    enable(root)?;
-    who_has(root, cpus)?;
-    let group = root.join(name);
-    mkdir(&group)?;
-    match partition(&group, cpus) {
+    base.hand_down(&base.dir, "cpuset")?;
+    who_has(&base.dir, cpus)?;
+    let group = base.make(name)?;
+    match partition(base, &group, cpus, nodes, balanced) {
         Ok(fence) => Ok((group, fence)),
         Err(error) => {
             rmdir(&group)?;
@@ -46,14 +34,28 @@ pub(super) fn hold(
     }
 }
 
-fn partition(group: &Path, cpus: &BTreeSet<u32>) -> Result<Fence, IsolateError> {
+fn partition(
+    base: &Base,
+    group: &Path,
+    cpus: &BTreeSet<u32>,
+    nodes: &BTreeSet<u32>,
+    balanced: bool,
+) -> Result<Fence, IsolateError> {
     write(&group.join("cpuset.cpus"), &format_cpus(cpus))?;
-    let file = group.join("cpuset.cpus.partition");
-    let mut state = String::new();
-    for (word, fence) in [
+    if !nodes.is_empty() {
+        write(&group.join("cpuset.mems"), &format_cpus(nodes))?;
+    }
+    let mut words = [
         ("isolated", Fence::PartitionIsolated),
         ("root", Fence::PartitionRoot),
-    ] {
+    ];
+    if balanced {
+        // Without load balancing all threads of a process stay on the core of the first.
+        words.reverse();
+    }
+    let file = group.join("cpuset.cpus.partition");
+    let mut state = String::new();
+    for (word, fence) in words {
         // The write succeeds also where the partition then turns out invalid: read it back.
         if write(&file, word).is_err() {
             continue;
@@ -63,74 +65,106 @@ fn partition(group: &Path, cpus: &BTreeSet<u32>) -> Result<Fence, IsolateError> 
             return Ok(fence);
         }
     }
-    Err(IsolateError::Unavailable {
-        missing: format!("{} became {state:?}", file.display()),
-        advice: "free these cores from the other cgroups' cpuset.cpus, and leave the root at least one core"
-            .into(),
-    })
+    if base.whole {
+        who_covers(&base.dir, group, cpus)?;
+        return Err(IsolateError::Unavailable {
+            missing: format!("{} became {state:?}", file.display()),
+            advice: "free these cores from the other cgroups' cpuset.cpus, and leave the root at least one core"
+                .into(),
+        });
+    }
+    let _ = write(&file, "member");
+    let preferred = base.hand_down(&base.dir, "cpu").is_ok()
+        && write(&group.join("cpu.weight"), MOST_WEIGHT).is_ok();
+    Ok(Fence::Delegated { preferred, state })
 }
 
-/// Makes an ordinary cgroup limited to `cpus`.
+/// Makes an ordinary cgroup limited to `cpus`. In a delegated subtree it takes the processes of the top.
 pub(super) fn share(
-    root: &Path,
+    base: &Base,
     name: &str,
     cpus: &BTreeSet<u32>,
 ) -> Result<PathBuf, IsolateError> {
-    enable(root)?;
-    let group = root.join(name);
-    mkdir(&group)?;
-    if let Err(error) = write(&group.join("cpuset.cpus"), &format_cpus(cpus)) {
-        rmdir(&group)?;
+    // A set that overlaps a partition makes that invalid.
+    who_has(&base.dir, cpus)?;
+    let group = base.make(name)?;
+    base.clear_into(&group);
+    let made = base
+        .hand_down(&base.dir, "cpuset")
+        .and_then(|()| write(&group.join("cpuset.cpus"), &format_cpus(cpus)));
+    if let Err(error) = made {
+        remove(base, &group)?;
         return Err(error);
     }
     Ok(group)
 }
 
-/// Moves the processes to the root and removes the cgroup and those below it.
-pub(super) fn remove(root: &Path, group: &Path) -> Result<usize, IsolateError> {
+/// Moves the processes back and removes the cgroup and those below it.
+pub(super) fn remove(base: &Base, group: &Path) -> Result<usize, IsolateError> {
     let mut moved = 0;
     for child in children(group) {
-        moved += remove(root, &child)?;
+        moved += remove(base, &child)?;
     }
-    moved += move_tasks(group, "cgroup.procs", &root.join("cgroup.procs"));
+    moved += base.take_back(group);
     // Without this the kernel gives the cores back only some time after the removal.
     // Cgroups below a partition have no such file.
     let partition = group.join("cpuset.cpus.partition");
     if partition.exists() {
         write(&partition, "member")?;
     }
-    rmdir(group)?;
+    if std::fs::remove_dir(group).is_err() {
+        // A task that is dying can't be moved and keeps the cgroup busy until it is gone.
+        let _ = await_empty(group);
+        rmdir(group)?;
+    }
     Ok(moved)
 }
 
 /// An error when another partition has one of `cpus`.
-fn who_has(root: &Path, cpus: &BTreeSet<u32>) -> Result<(), IsolateError> {
-    for other in children(root) {
+pub(super) fn who_has(dir: &Path, cpus: &BTreeSet<u32>) -> Result<(), IsolateError> {
+    for other in children(dir) {
         let state = read(&other.join("cpuset.cpus.partition")).unwrap_or_default();
-        if state.is_empty() || state.starts_with("member") {
+        let held_here = state.starts_with("root") || state.starts_with("isolated");
+        // In a delegated subtree a slot is no partition, but held all the same.
+        let held_below = other.to_string_lossy().ends_with("-held");
+        if !(held_here || held_below) {
             continue;
         }
-        let theirs = read(&other.join("cpuset.cpus"))
-            .ok()
-            .and_then(|t| parse_cpus(&t))
-            .unwrap_or_default();
-        let Some(&core) = theirs.intersection(cpus).next() else {
+        let Some(core) = overlap(&other, cpus) else {
             continue;
         };
-        let name = other
-            .file_name()
-            .map(|n| n.to_string_lossy().into_owned())
-            .unwrap_or_default();
-        return Err(match Owner::of_name(&name) {
+        return Err(match owner(&other) {
             Some(owner) => IsolateError::CoreHeld {
                 core,
                 holder: format!("process {} (partition {})", owner.pid, other.display()),
             },
-            None => IsolateError::CoreCovered {
-                core,
-                by: other.display().to_string(),
-            },
+            None => covered(core, &other),
         });
     }
     Ok(())
+}
+
+/// An error when an ordinary cgroup beside `group` names one of `cpus`, which keeps them from being a partition.
+fn who_covers(dir: &Path, group: &Path, cpus: &BTreeSet<u32>) -> Result<(), IsolateError> {
+    let others = children(dir).into_iter().filter(|other| other != group);
+    for other in others {
+        if let Some(core) = overlap(&other, cpus) {
+            return Err(covered(core, &other));
+        }
+    }
+    Ok(())
+}
+
+fn overlap(group: &Path, cpus: &BTreeSet<u32>) -> Option<u32> {
+    let theirs = parse_cpus(&read(&group.join("cpuset.cpus")).ok()?)?;
+    theirs.intersection(cpus).next().copied()
+}
+
+fn owner(group: &Path) -> Option<Owner> {
+    Owner::of_name(group.file_name()?.to_str()?)
+}
+
+fn covered(core: u32, by: &Path) -> IsolateError {
+    let by = by.display().to_string();
+    IsolateError::CoreCovered { core, by }
 }

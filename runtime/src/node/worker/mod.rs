@@ -198,7 +198,6 @@ impl Watched {
             mut child,
             link,
             enclosure,
-            limit,
             vitals,
         } = spawned;
         let output = output::follow(&mut child, &log);
@@ -214,14 +213,10 @@ impl Watched {
                 child.wait().await
             }
         };
-        let killed = limit.as_ref().is_some_and(|limit| limit.kills() > 0);
-        let bytes = limit.as_ref().map_or(0, |limit| limit.bytes());
+        let killed = enclosure.memory_kills() > 0;
+        let bytes = enclosure.limits().memory.unwrap_or(0);
         // Kills what it has started and waits for the end of it: not a matter for this thread.
-        let _ = tokio::task::spawn_blocking(move || {
-            drop(enclosure);
-            drop(limit);
-        })
-        .await;
+        let _ = tokio::task::spawn_blocking(move || drop(enclosure)).await;
         output.finish().await;
         // Its cores are free again.
         drop(slot);

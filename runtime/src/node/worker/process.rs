@@ -13,7 +13,7 @@ use tokio::process::{Child, Command};
 
 use crate::actor::Vitals;
 use crate::cluster::{DeathCause, StartOrder};
-use crate::isolate::{CgroupRoots, Enclosure, MemoryLimit, Place, Slot};
+use crate::isolate::{Conduct, Enclosure, Limits, Place, Slot};
 use crate::node::gpus;
 
 /// A worker's process that runs.
@@ -22,7 +22,6 @@ pub(super) struct Spawned {
     pub child: Child,
     pub link: UnixStream,
     pub enclosure: Enclosure,
-    pub limit: Option<MemoryLimit>,
     pub vitals: Vitals,
 }
 
@@ -40,13 +39,14 @@ pub(super) fn spawn(
         None => Enclosure::anywhere(),
     }
     .map_err(cgroups)?;
-    let limit = (order.memory > 0)
-        .then(|| MemoryLimit::make(&CgroupRoots::read(), &enclosure, order.memory))
-        .flatten();
-    let mut joins = enclosure.join_files().map_err(cgroups)?;
-    if let Some(limit) = &limit {
-        joins.extend(limit.join_file().map_err(cgroups)?);
+    if order.memory > 0 {
+        enclosure.limit(Limits {
+            memory: Some(order.memory),
+            tasks: None,
+        });
     }
+    let joins = enclosure.join_files().map_err(cgroups)?;
+    let conduct = enclosure.conduct().clone();
     let (vitals, page) = Vitals::shared()?;
     let (link, theirs) = super::pair()?;
     let mut command = match program {
@@ -70,7 +70,7 @@ pub(super) fn spawn(
         }
         set
     });
-    before_exec(&mut command, joins, cores, page);
+    before_exec(&mut command, joins, cores, conduct, page);
     let child = command.spawn()?;
     if let Some(pid) = child.id() {
         enclosure.born(nix::unistd::Pid::from_raw(pid as i32));
@@ -80,16 +80,22 @@ pub(super) fn spawn(
         child,
         link,
         enclosure,
-        limit,
         vitals,
     })
 }
 
-/// In the child: dies with its parent, joins its cgroups, goes to its cores, keeps the page of its vitals open.
-fn before_exec(command: &mut Command, mut joins: Vec<File>, cores: Option<CpuSet>, page: OwnedFd) {
+/// In the child: dies with its parent, joins its cgroups, goes to its cores, sets what the slot wants of it, keeps the page
+/// of its vitals open.
+fn before_exec(
+    command: &mut Command,
+    mut joins: Vec<File>,
+    cores: Option<CpuSet>,
+    conduct: Conduct,
+    page: OwnedFd,
+) {
     let parent = std::process::id();
-    // SAFETY: between fork and exec only async-signal-safe calls are made: prctl, getppid, write, sched_setaffinity and
-    // fcntl. The files are open and owned by the closure.
+    // SAFETY: between fork and exec only async-signal-safe calls are made: prctl, getppid, write, sched_setaffinity,
+    // what `Conduct::apply` does, and fcntl. The files are open and owned by the closure.
     unsafe {
         command.pre_exec(move || {
             nix::sys::prctl::set_pdeathsig(Signal::SIGKILL)?;
@@ -104,6 +110,7 @@ fn before_exec(command: &mut Command, mut joins: Vec<File>, cores: Option<CpuSet
                 // The node's own cores were inherited, and some kernels remember that over a change of the cpuset.
                 nix::sched::sched_setaffinity(nix::unistd::Pid::from_raw(0), cores)?;
             }
+            conduct.apply()?;
             use nix::fcntl::{FcntlArg, FdFlag, fcntl};
             fcntl(&page, FcntlArg::F_SETFD(FdFlag::empty()))?;
             Ok(())
