@@ -7,7 +7,7 @@ use clap::Args;
 use corehold::isolate::{HoldOptions, Slot, Topology, sweep_stale};
 use serde::Serialize;
 
-use super::{Failure, out};
+use super::{Failure, compare, out};
 use crate::kernel::sealed::{self, Budget, Shape};
 use crate::kernel::{Compiler, Kernel, Outcome, Problem, Verdict};
 use crate::verifier::judge;
@@ -15,7 +15,11 @@ use crate::verifier::judge;
 #[derive(Args)]
 pub(super) struct Bench {
     /// The kernel: a C file with the problem's function
-    kernel: PathBuf,
+    #[arg(required_unless_present = "compare")]
+    kernel: Option<PathBuf>,
+    /// Measure two kernels in turn, and say which is faster
+    #[arg(long, num_args = 2, value_names = ["A.c", "B.c"], conflicts_with = "kernel")]
+    compare: Vec<PathBuf>,
     /// What it solves
     #[arg(long, default_value = "dgemm")]
     problem: String,
@@ -43,8 +47,10 @@ struct Report {
 impl Bench {
     pub(super) fn run(self) -> Result<ExitCode, Failure> {
         let problem = Problem::find(&self.problem)?;
-        let code = std::fs::read_to_string(&self.kernel)
-            .map_err(|e| format!("{}: {e}", self.kernel.display()))?;
+        let Some(file) = &self.kernel else {
+            return self.compare(&problem);
+        };
+        let code = std::fs::read_to_string(file).map_err(|e| format!("{}: {e}", file.display()))?;
         let compiler = Compiler::for_problem(&problem)?;
         let kernel = Kernel::from_code(&problem, &code);
         let (evaluated, binary) = judge(&problem, Ok(kernel), &compiler)?;
@@ -56,19 +62,7 @@ impl Bench {
             techniques: evaluated.techniques.iter().map(|t| t.name()).collect(),
         };
         if let Some(binary) = binary {
-            sweep_stale()?;
-            super::sweep::after_this()?;
-            let core = match self.core {
-                Some(core) => core,
-                None => *Topology::read()?
-                    .online()
-                    .last()
-                    .ok_or("this machine has no core")?,
-            };
-            let slot = Slot::hold(HoldOptions {
-                shield: !self.no_shield,
-                ..HoldOptions::cores([core])
-            })?;
+            let slot = self.hold()?;
             let peak = sealed::measure_peak(&slot)?;
             let shape =
                 Shape::of(&problem.timed_shape).ok_or("the problem has no shape m, n, k")?;
@@ -82,7 +76,7 @@ impl Bench {
             let outcome =
                 sealed::measure(&binary, &problem.symbol, shape, &slot, peak.gflops, &budget)?;
             report.peak_gflops = Some(peak.gflops);
-            report.isolation = Some(format!("core {core}, {:?}", slot.isolation()));
+            report.isolation = Some(format!("cores {:?}, {:?}", slot.cores(), slot.isolation()));
             report.outcome = Some(outcome);
         }
         let good = matches!(report.outcome, Some(Outcome::Measured(_)));
@@ -96,6 +90,41 @@ impl Bench {
         } else {
             ExitCode::FAILURE
         })
+    }
+}
+
+impl Bench {
+    fn hold(&self) -> Result<Slot, Failure> {
+        sweep_stale()?;
+        super::sweep::after_this()?;
+        let core = match self.core {
+            Some(core) => core,
+            None => *Topology::read()?
+                .online()
+                .last()
+                .ok_or("this machine has no core")?,
+        };
+        Ok(Slot::hold(HoldOptions {
+            shield: !self.no_shield,
+            ..HoldOptions::cores([core])
+        })?)
+    }
+
+    fn compare(&self, problem: &Problem) -> Result<ExitCode, Failure> {
+        let Some(binaries) = compare::both(problem, &self.compare)? else {
+            return Ok(ExitCode::FAILURE);
+        };
+        let slot = self.hold()?;
+        let Some(comparison) = compare::compare(problem, &self.compare, &binaries, &slot)? else {
+            return Ok(ExitCode::FAILURE);
+        };
+        drop(slot);
+        if self.json {
+            out::line(serde_json::to_string(&comparison)?)?;
+        } else {
+            out::show(comparison.text())?;
+        }
+        Ok(ExitCode::SUCCESS)
     }
 }
 
@@ -124,6 +153,12 @@ fn text(report: &Report) -> String {
                 m.batches,
                 m.median_s * 1e6,
                 m.mad_s / m.median_s * 100.0
+            ),
+            format!(
+                "disturbed: {:.2} % of the time waiting for the core, {} batches thrown away, {} beside loud neighbours",
+                m.contamination.run_delay * 100.0,
+                m.contamination.retried,
+                m.contamination.loud
             ),
         ],
     };

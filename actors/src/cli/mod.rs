@@ -4,6 +4,7 @@
 #![deny(clippy::print_stdout, clippy::print_stderr)]
 
 mod bench;
+mod compare;
 mod doctor;
 mod logs;
 mod new;

@@ -6,6 +6,7 @@
 
 mod bad_input;
 mod cluster;
+mod compare;
 mod cut_short;
 mod run;
 

@@ -168,9 +168,8 @@ fn on_slot(
 }
 
 /// Most calls of a batch. Warm: their matrices fill a sixth of the last-level cache at most, so that they are still there
-/// when they are used, some milliseconds after they were written, also where neighbours fill the rest. (Half of it let
-/// `packed` at 256 a side wander between 27 and 42 GFLOPS with the neighbours of a virtual machine; a sixth gave 45 within
-/// 1 %: docs/measurement.md.) Cold: half of it, for they are flushed in any case.
+/// when they are used, some milliseconds after they were written, where neighbours use the rest (what that is worth:
+/// docs/measurement.md). Cold: half of it, for they are flushed in any case.
 fn most_calls(shape: Shape, cache_bytes: u64, caches: Caches) -> usize {
     let call = 8 * (shape.a_len() + shape.b_len() + shape.c_len()) as u64;
     let cache = if cache_bytes == 0 {
