@@ -12,7 +12,7 @@ use super::{archive, guest};
 /// The metapackage of Debian's smallest kernel for virtual machines.
 const KERNEL: &str = "linux-image-cloud-amd64";
 /// A boot and all checks take some 20 s where the machine is quiet, in software.
-const PATIENCE: Duration = Duration::from_secs(240);
+const PATIENCE: Duration = Duration::from_secs(480);
 
 /// Boots the guest and reads its checks.
 pub fn boot_and_check() -> Result<(), String> {

@@ -88,34 +88,38 @@ pub fn ensure() -> Result<(), PackageError> {
         return Ok(());
     }
     let names: Vec<&str> = missing.iter().map(|p| p.name).collect();
-    if is_root() && on_path("apt-get") {
-        println!("installing {}", names.join(", "));
-        apt(&["update", "--quiet"])?;
-        let mut install = vec!["install", "--yes", "--quiet", "--no-install-recommends"];
-        install.extend(&names);
-        return apt(&install);
-    }
-    let install = format!("sudo apt-get install {}", names.join(" "));
     let (optional, needed): (Vec<&Package>, Vec<&Package>) =
         missing.iter().partition(|p| p.optional);
-    let list = |packages: &[&Package]| {
-        packages
-            .iter()
-            .map(|p| format!("{} ({})", p.name, p.why))
-            .collect::<Vec<_>>()
-            .join(", ")
-    };
-    if needed.is_empty() {
-        println!(
-            "not there, so some tests will skip: {}; install with `{install}`",
-            list(&optional)
-        );
-        return Ok(());
+    let install = format!("sudo apt-get install {}", names.join(" "));
+    if is_root() && on_path("apt-get") {
+        println!("installing {}", names.join(", "));
+        match install_all(&names) {
+            Err(e) if needed.is_empty() => println!("{e}"),
+            other => return other,
+        }
+    } else if !needed.is_empty() {
+        return Err(PackageError::Missing {
+            missing: list(&needed),
+            install,
+        });
     }
-    Err(PackageError::Missing {
-        missing: list(&needed),
-        install,
-    })
+    println!(
+        "not there, so some tests will skip: {}; install with `{install}`",
+        list(&optional)
+    );
+    Ok(())
+}
+
+fn list(packages: &[&Package]) -> String {
+    let each = packages.iter().map(|p| format!("{} ({})", p.name, p.why));
+    each.collect::<Vec<_>>().join(", ")
+}
+
+fn install_all(names: &[&str]) -> Result<(), PackageError> {
+    apt(&["update", "--quiet"])?;
+    let mut install = vec!["install", "--yes", "--quiet", "--no-install-recommends"];
+    install.extend(names);
+    apt(&install)
 }
 
 fn apt(args: &[&str]) -> Result<(), PackageError> {
