@@ -231,8 +231,6 @@ impl Neighbours {
     /// They work until this is dropped.
     fn wake(&self) -> Result<Awake<'_>> {
         self.signal(Signal::SIGCONT)?;
-        // Until they run.
-        std::thread::sleep(Duration::from_millis(20));
         Ok(Awake(self))
     }
 }

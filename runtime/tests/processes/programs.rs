@@ -16,6 +16,7 @@ use crate::cluster::{ONE, TWO, TestCluster};
 use crate::hosts::Hosts;
 
 mod falsified;
+mod patience;
 
 pub const ALL: &[(&str, fn())] = &[
     ("a_program_of_another_build_is_shipped_once", shipped),
@@ -29,8 +30,14 @@ pub const ALL: &[(&str, fn())] = &[
         "a_start_ends_that_waits_for_its_program",
         falsified::given_up,
     ),
-    ("a_cluster_of_ones_own_ends_with_its_program", killed_owner),
-    ("a_spawn_that_waits_says_so", told_what_it_waits_for),
+    (
+        "a_cluster_of_ones_own_ends_with_its_program",
+        patience::killed_owner,
+    ),
+    (
+        "a_spawn_that_waits_says_so",
+        patience::told_what_it_waits_for,
+    ),
 ];
 
 /// What a program of another build is to do, where this process is one.
@@ -41,7 +48,7 @@ const HANDLE: &str = "COREHOLD_TEST_HANDLE";
 /// This process is a program of another build.
 pub fn guest(what: &str) -> std::process::ExitCode {
     if what == "own" {
-        return own();
+        return patience::own();
     }
     let what = what.to_owned();
     entry::run(async move |cluster| match what.as_str() {
@@ -50,81 +57,10 @@ pub fn guest(what: &str) -> std::process::ExitCode {
         "meet" => meet(cluster).await,
         "talk" => talk(cluster, 3, 200, 0).await,
         "chatter" => talk(cluster, 1, CHATTER, 300).await,
-        "wait" => wait(cluster).await,
+        "wait" => patience::wait(cluster).await,
         "ship-one" => keep(cluster).await,
         other => panic!("{other}"),
     })
-}
-
-/// Has a cluster of its own until it is killed.
-fn own() -> std::process::ExitCode {
-    let config = PathBuf::from(std::env::var_os(entry::CLUSTER_ENV).unwrap());
-    let program = std::env::current_exe().unwrap();
-    let _own = entry::up_while_this_lives(&program, &config).unwrap();
-    println!("up");
-    loop {
-        std::thread::park();
-    }
-}
-
-fn killed_owner() {
-    let up = TestCluster::written(TWO);
-    let mut owner = Command::new(std::env::current_exe().unwrap())
-        .env_remove(crate::CASE)
-        .env(GUEST, "own")
-        .env(entry::CLUSTER_ENV, up.config())
-        .stdout(Stdio::piped())
-        .spawn()
-        .unwrap();
-    let mut line = String::new();
-    BufReader::new(owner.stdout.take().unwrap())
-        .read_line(&mut line)
-        .unwrap();
-    assert_eq!(line, "up\n");
-    let of_it = ["guard", "head", "nodes/one", "nodes/two"].map(|place| up.pid_of(place));
-    owner.kill().unwrap();
-    owner.wait().unwrap();
-    let began = std::time::Instant::now();
-    while of_it.iter().any(|&pid| crate::head_death::runs(pid)) {
-        assert!(
-            began.elapsed() < std::time::Duration::from_secs(30),
-            "orphans"
-        );
-        std::thread::sleep(std::time::Duration::from_millis(10));
-    }
-    let gone = entry::down(&up.config()).unwrap_err();
-    assert!(matches!(gone, Error::NotUp { .. }), "{gone}");
-    std::mem::forget(up);
-}
-
-/// A spawn that waits says what for, also where the program has no log.
-fn told_what_it_waits_for() {
-    let up = TestCluster::up(TWO);
-    let output = run(&up, &std::env::current_exe().unwrap(), "wait", &[]);
-    let said = text(&output.stderr);
-    for part in ["still waiting: actor", "Keeper", "in use by"] {
-        assert!(said.contains(part), "{part} is not in:\n{said}");
-    }
-}
-
-/// Spawns an actor that has no room before another has ended.
-async fn wait(cluster: Cluster) -> corehold::Result<()> {
-    let whole_node = || {
-        cluster
-            .actor(Keeper::default())
-            .label("kind", "a")
-            .cpus(1.0)
-    };
-    let first = whole_node().spawn().await?;
-    let second = whole_node().spawn();
-    let first = async {
-        // It is told after 3 s.
-        tokio::time::sleep(std::time::Duration::from_secs(4)).await;
-        cluster.stop(&first).await
-    };
-    let (second, stopped) = tokio::join!(second, first);
-    stopped?;
-    second.map(drop)
 }
 
 /// A copy of this program that is another build: the `n`th.
