@@ -136,13 +136,15 @@ fn a_disturbed_measurement_is_said_to_be_contaminated() {
     };
     let mut hogs = [busy(), busy()];
     let budget = Budget {
-        max_seconds: 1.0,
+        max_seconds: 2.0,
         ..Budget::default()
     };
+    // One call of this size takes longer than any scheduler's slice: none can be clean by luck. Of calls of 2 ms, some are,
+    // and three of those are a measurement.
     let outcome = measure(
         &compile(IKJ),
         "dgemm",
-        Shape::square(256),
+        Shape::square(768),
         &slot,
         peak,
         &budget,
