@@ -338,14 +338,20 @@ fn drive_hearing<E: std::fmt::Display>(
     let loaded = ClusterConfig::load(absolute(config)?)?;
     in_system(async {
         let id = rand::random();
+        let driver = format!("{name} (pid {})", std::process::id());
         let role = PeerRole::Driver {
             id,
-            name: format!("{name} (pid {})", std::process::id()),
+            name: driver.clone(),
             logs,
         };
         record_if(loaded.timeline);
         let process = join(&loaded, role).await?;
         let result = main(Cluster::of(Owner::Driver(id))).await;
+        let head = StateDir::of(&loaded).head();
+        if let Some(head) = head.and_then(|head| head.address) {
+            let who = format!("driver {driver}");
+            process.leave_recorded(head, who).await;
+        }
         // A head that is away learns it from the connection that does not come again.
         let report = Box::new(process.report(false));
         let leave = process.head.request(Request::Leave { report });

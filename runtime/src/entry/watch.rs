@@ -16,7 +16,7 @@ use crate::cluster::state_dir::StateDir;
 use crate::control::PeerRole;
 use crate::error::Result;
 use crate::ids::ActorId;
-use crate::observe::{Look, Status, Timeline, clock};
+use crate::observe::{Look, RecordedProcess, Status, Timeline, clock};
 use crate::process::AskedToRecord;
 
 /// What happened when in the cluster of the file `config`: what its processes keep, or with `record` what they do from
@@ -37,16 +37,19 @@ pub fn timeline(config: &Path, record: Option<Duration>) -> Result<Timeline> {
             tokio::time::sleep(time).await;
         }
         let processes = join_all(observed.into_iter().map(|o| o.recorded())).await;
+        let processes: Vec<RecordedProcess> = processes.into_iter().flatten().collect();
         let after = cluster.status().await?;
         let names = before.actors.iter().chain(&after.actors);
         let names = names.filter_map(|actor| {
             let id: ActorId = actor.id.parse().ok()?;
-            let unnamed = || {
-                let path = actor.actor_type.rsplit("::").next().unwrap_or_default();
-                format!("{path} {:.6}", actor.id)
-            };
+            let unnamed = || unnamed(&actor.actor_type, id);
             Some((id, actor.name.clone().unwrap_or_else(unnamed)))
         });
+        // Of actors that are forgotten, what they did may still be known.
+        let handlers = processes.iter().filter_map(|p| p.recorded.as_ref().ok());
+        let handlers = handlers.flat_map(|recorded| &recorded.handlers);
+        let gone = handlers.map(|h| (h.actor, unnamed(&h.actor_type, h.actor)));
+        let names = gone.collect::<BTreeMap<_, _>>().into_iter().chain(names);
         let since = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH);
         Ok(Timeline {
             processes,
@@ -54,6 +57,12 @@ pub fn timeline(config: &Path, record: Option<Duration>) -> Result<Timeline> {
             anchor: (clock::now(), since.map_or(0, |s| s.as_nanos() as u64)),
         })
     })
+}
+
+/// What to call an actor that has no name.
+fn unnamed(actor_type: &str, id: ActorId) -> String {
+    let path = actor_type.rsplit("::").next().unwrap_or_default();
+    format!("{path} {:.6}", id.to_string())
 }
 
 /// Looks at the cluster of the file `config` every so often, until `show` says that it is enough.

@@ -89,6 +89,7 @@ pub(crate) async fn run(config: ClusterConfig, name: &str, head: SocketAddr) -> 
         class: facts.class(),
         head,
         listen: SocketAddr::new(node.listen.ip(), 0),
+        keeper: process.address,
         has_gpus: !gpus.is_empty(),
     });
     let state = StateDir::of(&config);

@@ -5,10 +5,10 @@
 use serde::{Deserialize, Serialize};
 
 use super::meter::Report;
-use super::timeline::Recorded;
+use super::timeline::{Recorded, RecordedProcess};
 
 /// A question. Many may follow each other on one stream; each is answered before the next is read.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Serialize, Deserialize)]
 pub(crate) enum Query {
     /// What have you, and the workers that are yours, counted? `each`: with every actor by itself.
     Report { each: bool },
@@ -16,8 +16,10 @@ pub(crate) enum Query {
     Clock,
     /// Record handlers and asks for as long as this stream is open.
     Record,
-    /// What have you recorded?
+    /// What have you recorded, and what have they whom you keep it for?
     Timeline,
+    /// Keep this of a process that ends; its offset is to your clock.
+    Keep(Box<RecordedProcess>),
 }
 
 /// The answer to a [`Query`].
@@ -30,5 +32,11 @@ pub(crate) enum Answer {
     /// To [`Query::Record`].
     Recording,
     /// To [`Query::Timeline`].
-    Timeline(Box<Recorded>),
+    Timeline {
+        own: Box<Recorded>,
+        /// Of processes that have ended.
+        kept: Vec<RecordedProcess>,
+    },
+    /// To [`Query::Keep`].
+    Kept,
 }

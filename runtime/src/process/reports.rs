@@ -13,7 +13,7 @@ use super::Process;
 use crate::observe::clock;
 use crate::observe::meter::{self, Report};
 use crate::observe::query::{Answer, Query};
-use crate::observe::timeline::{self, Recording};
+use crate::observe::timeline::{self, Recording, kept};
 use crate::wire::{FrameReader, FrameWriter, Opening, WireError};
 
 /// How long a process may take to answer. One that hangs costs its own numbers, not those of the others.
@@ -135,9 +135,16 @@ impl Process {
                     recording.get_or_insert_with(Recording::begin);
                     Answer::Recording
                 }
+                Query::Keep(process) => {
+                    kept::keep(*process);
+                    Answer::Kept
+                }
                 Query::Timeline => {
                     recording = None;
-                    Answer::Timeline(Box::new(timeline::recorded()))
+                    let mut own = Box::new(timeline::recorded());
+                    let (kept, lost) = kept::kept();
+                    own.lost += lost;
+                    Answer::Timeline { own, kept }
                 }
             };
             if writer.send(&answer).await.is_err() {

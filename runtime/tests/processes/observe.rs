@@ -27,6 +27,10 @@ pub const ALL: &[(&str, fn())] = &[
         "a_timeline_is_recorded_only_while_it_is_wanted",
         timeline::for_a_while,
     ),
+    (
+        "what_ended_processes_have_recorded_is_kept",
+        timeline::after_the_end,
+    ),
 ];
 
 const METRICS: &str = "[observe]\nmetrics = \"127.0.0.1:0\"\n";

@@ -38,8 +38,10 @@ pub(crate) async fn run(config: ClusterConfig, vitals: RawFd) -> Result<()> {
         class,
         head,
         listen,
+        keeper,
         order,
     } = *commission;
+    let of_node = format!("node {node}");
     let (actor, incarnation) = (order.actor, order.incarnation);
     let started = async {
         timeline::record_if(config.timeline);
@@ -85,6 +87,8 @@ pub(crate) async fn run(config: ClusterConfig, vitals: RawFd) -> Result<()> {
         tokio::select! {
             Some(exit) = exits.recv() => {
                 process.host.forget(&exit);
+                // Before the end is told: the node then waits for nothing more from here.
+                process.leave_recorded(keeper, of_node).await;
                 let exited = FromWorker::Exited {
                     panic: exit.panic,
                     in_hand: exit.in_hand.into_iter().map(str::to_owned).collect(),

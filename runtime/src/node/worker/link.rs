@@ -32,6 +32,8 @@ pub(super) struct Commission {
     pub head: SocketAddr,
     /// Where to listen.
     pub listen: SocketAddr,
+    /// Where the node listens.
+    pub keeper: SocketAddr,
     /// The actor.
     pub order: StartOrder,
 }

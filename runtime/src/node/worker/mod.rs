@@ -64,6 +64,8 @@ pub(super) struct Common {
     pub class: String,
     pub head: SocketAddr,
     pub listen: SocketAddr,
+    /// The node itself.
+    pub keeper: SocketAddr,
     pub has_gpus: bool,
 }
 
@@ -115,6 +117,7 @@ impl Workers {
             class: self.common.class.clone(),
             head: self.common.head,
             listen: self.common.listen,
+            keeper: self.common.keeper,
             order,
         };
         let begin = ToWorker::Begin(Box::new(commission));

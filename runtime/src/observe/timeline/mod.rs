@@ -5,8 +5,11 @@
 //!   `corehold timeline --seconds` that runs), the last [`SPANS`] of them. Otherwise a message costs one load and two
 //!   branches.
 //! - TL-3: times are of this process's own clock; who reads them measures how it lies to his.
+//! - TL-4: a process that ends in good order gives what it has recorded to another one first: a worker to its node, a
+//!   driver to the head ([`kept`]).
 
 mod chrome;
+pub(crate) mod kept;
 mod otlp;
 mod record;
 
@@ -192,6 +195,13 @@ impl Drop for Outgoing {
             push(&ASKED, span);
         }
     }
+}
+
+/// Whether there is something that would be lost with this process. Births and deaths are told by others too.
+pub(crate) fn has_any() -> bool {
+    let some = |kept: usize| kept > 0;
+    some(HANDLED.lock().expect("no panic while held").kept.len())
+        || some(ASKED.lock().expect("no panic while held").kept.len())
 }
 
 /// What this process has recorded.

@@ -88,7 +88,8 @@ pub struct RecordedProcess {
     pub who: String,
     /// What it has recorded, or why it could not be had.
     pub recorded: Result<Recorded, String>,
-    /// What to add to its times to have them by the reader's clock, in nanoseconds.
+    /// What to add to its times to have them by the reader's clock, or by that of the process that keeps this; in
+    /// nanoseconds.
     pub offset_ns: i64,
     /// By how much that can be wrong: half of the quickest round trip.
     pub error_ns: u64,

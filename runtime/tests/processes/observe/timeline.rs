@@ -5,7 +5,7 @@ use std::fs::File;
 use std::io::Seek as _;
 use std::path::Path;
 use std::process::{Child, Command};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use corehold::{Restart, entry};
 use serde_json::Value;
@@ -21,6 +21,7 @@ const READ: &str = "COREHOLD_TEST_READ_TIMELINE";
 const RECORD: &str = "COREHOLD_TEST_RECORD_MS";
 
 /// A timeline, as Perfetto would read it.
+#[derive(Debug)]
 struct Trace {
     events: Vec<Value>,
     processes: HashMap<String, u64>,
@@ -311,4 +312,48 @@ pub fn for_a_while() {
         .await;
         Ok(())
     });
+}
+
+pub fn after_the_end() {
+    if reads() {
+        return;
+    }
+    const CASE: &str = "what_ended_processes_have_recorded_is_kept";
+    let cluster = TestCluster::up(&format!("[observe]\ntimeline = true\n{TWO}"));
+    let config = cluster.config();
+    let mut asked = Duration::ZERO;
+    cluster.drive(async |cluster| {
+        let alone = cluster.actor(Mortal::default()).label("kind", "b");
+        let alone = alone.process().spawn().await?;
+        let since = Instant::now();
+        alone.ask(Say("heard".to_owned())).await?;
+        asked = since.elapsed();
+        Ok(())
+    });
+    // The driver is gone, and its actor's process soon.
+    let began = Instant::now();
+    let trace = loop {
+        let trace = Trace::of(Reader::start(&config, CASE, None));
+        let gone = !trace.marks().iter().any(|m| m.starts_with("died: "));
+        if !gone && !trace.handlers("node two", "Say").is_empty() {
+            break trace;
+        }
+        assert!(began.elapsed() < Duration::from_secs(20), "{trace:?}");
+        std::thread::sleep(Duration::from_millis(20));
+    };
+    let said = trace.handlers("node two", "Say");
+    assert_eq!(said.len(), 1, "kept once");
+    let track = &trace.tracks[&(pid(&said[0]), tid(&said[0]))];
+    assert!(track.starts_with("Mortal"), "{track}");
+    let asks = trace.all("b");
+    let asks: Vec<&Value> = asks.iter().filter(|e| e["name"] == "ask Say").collect();
+    assert_eq!(asks.len(), 1, "kept once");
+    assert_eq!(asks[0]["id"], said[0]["args"]["parent_id"]);
+    let driver = |name: &&String| name.starts_with("driver test");
+    let driver = trace.processes.keys().find(driver).unwrap();
+    assert_eq!(pid(asks[0]), trace.processes[driver]);
+    // By the reader's clock the handler is within the ask, as far as the clocks are known.
+    let late = said[0]["ts"].as_f64().unwrap() - asks[0]["ts"].as_f64().unwrap();
+    let most = asked.as_secs_f64() * 1e6 + trace.error_us;
+    assert!(late > -trace.error_us && late < most, "{late} of {most}");
 }
