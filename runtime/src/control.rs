@@ -5,9 +5,10 @@ use std::net::SocketAddr;
 use serde::{Deserialize, Serialize};
 
 use crate::cluster::{
-    DeathCause, DeathRecord, GroupRequest, LastWords, Return, SpawnRequest, StartOrder,
+    CallerLoad, DeathCause, DeathRecord, GroupRequest, LastWords, PoolRequest, Return,
+    SpawnRequest, StartOrder,
 };
-use crate::ids::{ActorId, GroupId, NodeId};
+use crate::ids::{ActorId, GroupId, NodeId, PoolId};
 use crate::observe::Report;
 
 /// What a process wants to be to the head.
@@ -57,6 +58,10 @@ pub(crate) enum ToHead {
     },
     /// The node ends in good order.
     Leaving,
+    /// Wants to hear of this pool's members, or no more.
+    Watch { pool: PoolId, on: bool },
+    /// What this process has for a pool that it watches.
+    Load { pool: PoolId, load: CallerLoad },
 }
 
 /// What the head can be asked. Each can be asked twice: what was not answered before the head died is asked again of
@@ -85,6 +90,14 @@ pub(crate) enum Request {
     Reserve(Box<GroupRequest>),
     /// End it.
     EndGroup { group: GroupId },
+    /// Make a pool; answered when its first member lives, or cannot, or it needs none.
+    Pool(Box<PoolRequest>),
+    /// The pool of this name, of actors of this type.
+    FindPool { name: String, type_name: String },
+    /// Give the pool of this name this size, whatever it would choose, or let it choose again.
+    Scale { name: String, size: Option<u32> },
+    /// End it, with its members.
+    EndPool { pool: PoolId },
     /// How is the cluster?
     Status,
     /// The driver that asks is done: what it owns ends. Its counts are kept.
@@ -116,6 +129,8 @@ pub(crate) enum Response {
     Found(ActorId),
     /// It is of another program than who asks: of this build.
     OtherProgram { build: String },
+    /// The pool that was looked for.
+    Pool(PoolId),
     /// Done.
     Done,
     /// How the cluster is.
@@ -169,6 +184,14 @@ pub(crate) enum FromHead {
         name: String,
         why: String,
     },
+    /// To who watches it: the members of a pool that are given asks, and where each lives if that is known.
+    Members {
+        pool: PoolId,
+        version: u64,
+        members: Vec<(ActorId, Option<SocketAddr>)>,
+    },
+    /// To who watches it: a pool is over.
+    PoolOver { pool: PoolId, why: String },
     /// The cluster ends.
     Shutdown { why: String },
 }

@@ -4,7 +4,7 @@ use std::fmt;
 
 use serde::{Deserialize, Serialize};
 
-pub use crate::cluster::ids::{ActorId, GroupId, NodeId};
+pub use crate::cluster::ids::{ActorId, GroupId, NodeId, PoolId};
 
 /// An object: the process that made it, by a random number, and a count there.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]

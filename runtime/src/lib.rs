@@ -63,7 +63,8 @@ pub mod program;
 pub mod wire;
 
 pub use actor::{
-    AskError, Bundle, Fate, Handle, PlacementGroup, Pool, Replies, ReplyStream, current, save,
+    AskError, Bundle, ElasticPool, Fate, Handle, PlacementGroup, Pool, Replies, ReplyStream,
+    current, save,
 };
 pub use build_id::{build_id, declare_build_id};
 pub use cluster::affinity::{Affinity, AffinityTo};
@@ -73,7 +74,7 @@ pub use cluster::placement::Strategy;
 pub use cluster::supervision::{DeathCause, Restart};
 pub use corehold_macros::{actor, handler, main};
 pub use error::{Error, Result};
-pub use ids::{ActorId, GroupId, NodeId, ObjectId};
+pub use ids::{ActorId, GroupId, NodeId, ObjectId, PoolId};
 pub use object::{ObjectError, ObjectRef, put};
 pub use observe::{TraceContext, current_trace};
 
@@ -82,7 +83,7 @@ pub mod prelude {
     pub use actix::prelude::{Actor, AsyncContext, Context, Handler, Message};
     pub use serde::{Deserialize, Serialize};
 
-    pub use crate::actor::{AskError, Bundle, Handle, PlacementGroup};
+    pub use crate::actor::{AskError, Bundle, ElasticPool, Handle, PlacementGroup};
     pub use crate::{Affinity, Cluster, ObjectRef, Replies, Restart, Strategy, put};
 }
 

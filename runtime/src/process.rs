@@ -11,7 +11,7 @@ use std::time::Duration;
 
 use tokio::sync::{mpsc, oneshot};
 
-use crate::actor::{AskError, Exit, Host, Lanes, Sessions, serve_lane};
+use crate::actor::{AskError, Callers, Exit, Host, Lanes, Sessions, serve_lane};
 use crate::cluster::DeathCause;
 use crate::control::{FromHead, Location, Request, Response, ToHead};
 use crate::error::{Error, Result};
@@ -52,6 +52,8 @@ pub(crate) struct Process {
     /// With the callers of its actors.
     pub sessions: Sessions,
     pub head: HeadClient,
+    /// What waits here for members of pools.
+    pub pools: Callers,
     pub objects: Store,
     /// The processes that report to this one.
     pub below: Below,
@@ -89,6 +91,7 @@ impl Process {
             lanes: Lanes::default(),
             sessions: Sessions::default(),
             head: HeadClient::default(),
+            pools: Callers::default(),
             objects: Store::new(address),
             below: Below::default(),
             address,

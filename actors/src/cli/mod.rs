@@ -11,6 +11,7 @@ mod new;
 mod operate;
 mod out;
 mod run;
+mod scale;
 mod summary;
 mod sweep;
 mod timeline;
@@ -54,7 +55,7 @@ enum Command {
         #[arg(long)]
         json: bool,
     },
-    /// Say why an actor or a placement group waits, node by node, or where it is
+    /// Say why an actor, a pool or a placement group waits, node by node, or where it is
     Why(operate::Why),
     /// Run a training job on the cluster
     #[cfg(feature = "torch")]
@@ -71,6 +72,8 @@ enum Command {
     Run(run::Run),
     /// Be a node of a cluster whose head runs already
     Node(operate::Node),
+    /// Give a pool a size, or let it choose again
+    Scale(scale::Scale),
     /// Show what actors have logged, also the dead
     Logs(logs::Logs),
     /// Watch nodes and actors at work
@@ -111,6 +114,7 @@ pub fn main() -> ExitCode {
         Command::New(new) => new.run(),
         Command::Run(run) => run.run(),
         Command::Node(node) => node.run(),
+        Command::Scale(scale) => scale.run(),
         Command::Logs(logs) => logs.run(),
         Command::Top(top) => top.run(),
         Command::Timeline(timeline) => timeline.run(),

@@ -31,7 +31,7 @@ impl Node {
 
 #[derive(Args)]
 pub(super) struct Why {
-    /// The actor's name or id, or a placement group's id, as `corehold status` shows it
+    /// The actor's name or id, a pool's name, or a placement group's id, as `corehold status` shows it
     which: String,
     /// The cluster's file
     #[arg(long, default_value = "cluster.toml")]

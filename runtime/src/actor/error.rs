@@ -117,6 +117,14 @@ pub enum AskError {
         /// Who waits for whom, from the first asker to the actor.
         ring: String,
     },
+    /// The pool has ended: its owner, or who had it end.
+    #[error("pool {pool} is over: {why}; the message was not sent")]
+    PoolOver {
+        /// Its id.
+        pool: String,
+        /// Why.
+        why: String,
+    },
     /// The head could not be asked where the actor is.
     #[error("cannot reach the head: {0}; is the cluster up? (`corehold status`)")]
     HeadLost(String),
@@ -138,9 +146,10 @@ impl AskError {
             | AskError::NodeLost { fate, .. }
             | AskError::Timeout { fate, .. } => *fate,
             AskError::NoHandler { .. } => Fate::NotDelivered,
-            AskError::Deadlock { .. } | AskError::HeadLost(_) | AskError::OtherProgram { .. } => {
-                Fate::NotSent
-            }
+            AskError::Deadlock { .. }
+            | AskError::HeadLost(_)
+            | AskError::OtherProgram { .. }
+            | AskError::PoolOver { .. } => Fate::NotSent,
             AskError::Cancelled | AskError::Codec(_) | AskError::NoReply { .. } => {
                 Fate::MaybeExecuted
             }
@@ -159,6 +168,7 @@ impl AskError {
             AskError::NoReply { .. } => "no_reply",
             AskError::OtherProgram { .. } => "other_program",
             AskError::Deadlock { .. } => "deadlock",
+            AskError::PoolOver { .. } => "pool_over",
             AskError::HeadLost(_) => "head_lost",
         }
     }

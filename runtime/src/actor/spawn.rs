@@ -9,6 +9,7 @@ use serde::{Deserialize, Serialize};
 use super::group::PlacementGroup;
 use super::handle::Handle;
 use super::registry::RemoteActor;
+use super::waiting::patiently;
 use crate::cluster::{
     Affinity, Backoff, BundleRef, Demand, LabelRule, LabelTest, Milli, Owner, Restart,
     SpawnRequest, Terms,
@@ -18,8 +19,6 @@ use crate::error::{Error, Result};
 use crate::ids::ActorId;
 use crate::process::Process;
 use crate::wire::encode;
-
-mod waiting;
 
 /// Messages that an actor's mailbox holds, with the ones in its hands, where nothing else is said.
 pub const DEFAULT_MAILBOX: u32 = 64;
@@ -262,11 +261,8 @@ impl<A: RemoteActor> Spawn<A> {
         self.with(|r| r.owner = Owner::Detached)
     }
 
-    /// Makes it; returns when it lives.
-    ///
-    /// # Errors
-    /// [`Error::Spawn`] says why it does not come to be: node by node, where no node has room.
-    pub async fn spawn(self) -> Result<Handle<A>> {
+    /// The whole wish, and what to call it in errors.
+    pub(super) fn finish(self) -> Result<(SpawnRequest, String)> {
         let mut request = self.request?;
         let args = Args {
             mailbox: self.mailbox,
@@ -277,15 +273,27 @@ impl<A: RemoteActor> Spawn<A> {
             Some(name) => format!("{} `{name}`", A::TYPE_NAME),
             None => A::TYPE_NAME.to_owned(),
         };
+        request.args = encode(&args).map_err(|e| Error::Spawn {
+            actor: label.clone(),
+            why: e.to_string(),
+        })?;
+        Ok((request, label))
+    }
+
+    /// Makes it; returns when it lives.
+    ///
+    /// # Errors
+    /// [`Error::Spawn`] says why it does not come to be: node by node, where no node has room.
+    pub async fn spawn(self) -> Result<Handle<A>> {
+        let (request, label) = self.finish()?;
         let refused = |why: String| Error::Spawn {
             actor: label.clone(),
             why,
         };
-        request.args = encode(&args).map_err(|e| refused(e.to_string()))?;
         let id = request.actor;
         let process = Process::current()?;
         let spawned = process.head.request(Request::Spawn(Box::new(request)));
-        match waiting::patiently(&process, id, spawned).await? {
+        match patiently(&process, &id.to_string(), spawned).await? {
             Ok(Response::At(_)) => Ok(Handle::new(id)),
             Ok(Response::Dead(record)) => Err(refused(record.to_string())),
             Ok(other) => Err(refused(format!("the head answered {other:?}"))),

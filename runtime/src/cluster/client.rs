@@ -1,6 +1,6 @@
 //! A program's view of the cluster it has joined.
 
-use crate::actor::{AskError, Handle, RemoteActor, ReserveGroup, Spawn};
+use crate::actor::{AskError, ElasticPool, Handle, RemoteActor, ReserveGroup, Spawn};
 use crate::cluster::Owner;
 use crate::control::{Request, Response};
 use crate::error::{Error, Result};
@@ -101,6 +101,37 @@ impl Cluster {
             Ok(other) => Err(Error::NotFound(format!("the head answered {other:?}"))),
             Err(why) => Err(Error::NotFound(why)),
         }
+    }
+
+    /// The pool of this name, which [`pool`](Spawn::pool) has made.
+    ///
+    /// # Errors
+    /// [`Error::NotFound`] lists names like it, or says that the pool is of another type; [`AskError::OtherProgram`] says
+    /// that it belongs to a program of another build.
+    pub async fn pool<A: RemoteActor>(&self, name: &str) -> Result<ElasticPool<A>> {
+        let request = Request::FindPool {
+            name: name.to_owned(),
+            type_name: A::TYPE_NAME.to_owned(),
+        };
+        match Process::current()?.head.request(request).await? {
+            Ok(Response::Pool(id)) => Ok(ElasticPool::new(id)),
+            Ok(Response::OtherProgram { build }) => {
+                Err(AskError::other_program(format_args!("pool `{name}`"), build).into())
+            }
+            Ok(other) => Err(Error::NotFound(format!("the head answered {other:?}"))),
+            Err(why) => Err(Error::NotFound(why)),
+        }
+    }
+
+    /// Gives the pool of this name so many members, whatever it would choose itself; with `None` it chooses again.
+    ///
+    /// # Errors
+    /// [`Error::NotFound`] where there is none, or there cannot be so many.
+    pub async fn scale(&self, name: &str, size: Option<u32>) -> Result<()> {
+        let name = name.to_owned();
+        let request = Request::Scale { name, size };
+        let answer = Process::current()?.head.request(request).await?;
+        answer.map(|_| ()).map_err(Error::NotFound)
     }
 
     /// Ends an actor for good, after the message in its hands; returns when it is dead. One that is still at work after

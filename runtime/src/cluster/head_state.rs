@@ -23,6 +23,7 @@ use super::drivers::{DriverEvent, Drivers, Grace};
 use super::ids::{ActorId, NodeId, Owner};
 use super::membership::{Hello, MemberAction, MemberEvent, Membership, Patience};
 use super::placement::{Placement, Usage};
+use super::pools::{PoolAction, PoolEvent, Pools};
 use super::snapshot::{Change, Counters, Snapshot};
 use super::supervision::DeathCause;
 
@@ -51,6 +52,8 @@ pub enum HeadEvent {
     Actor(ActorEvent),
     /// To drivers.
     Driver(DriverEvent),
+    /// To pools.
+    Pool(PoolEvent),
     /// A node's process connected that says what it runs: it was a member before, of this head or of the one before.
     Return(Box<Return>),
 }
@@ -73,6 +76,8 @@ pub enum HeadAction {
     Node(MemberAction),
     /// About actors.
     Actor(ActorAction),
+    /// About pools; what is to be done with their members comes as actions about actors.
+    Pool(PoolAction),
 }
 
 /// The head's decisions.
@@ -85,6 +90,7 @@ pub struct HeadState {
     placement: Placement,
     directory: Directory,
     drivers: Drivers,
+    pools: Pools,
 }
 
 impl HeadState {
@@ -100,6 +106,7 @@ impl HeadState {
             placement: Placement::new(),
             directory,
             drivers: Drivers::new(settings.grace),
+            pools: Pools::default(),
         }
     }
 
@@ -117,6 +124,7 @@ impl HeadState {
         }
         let mut missing = settings.expected.clone();
         missing.retain(|name| membership.by_name(name).is_none());
+        let pools = Pools::restore(&snapshot, now);
         let mut directory = Directory::restore(settings.limits, snapshot, &mut placement, now);
         directory.set_nodes_missing(!missing.is_empty());
         let owners = directory
@@ -124,7 +132,15 @@ impl HeadState {
             .filter_map(|actor| match actor.spawn.owner {
                 Owner::Driver(driver) => Some(driver),
                 _ => None,
-            });
+            })
+            .chain(
+                pools
+                    .records()
+                    .filter_map(|pool| match pool.request.member.owner {
+                        Owner::Driver(driver) => Some(driver),
+                        _ => None,
+                    }),
+            );
         HeadState {
             drivers: Drivers::restore(settings.grace, owners, now),
             expected: settings.expected,
@@ -132,6 +148,7 @@ impl HeadState {
             membership,
             placement,
             directory,
+            pools,
         }
     }
 
@@ -141,6 +158,7 @@ impl HeadState {
         let mut changes = Vec::new();
         self.membership.take_changes(&mut changes);
         self.directory.take_changes(&self.placement, &mut changes);
+        self.pools.take_changes(&mut changes);
         if !changes.is_empty() {
             changes.push(Change::Counters(self.counters(now)));
         }
@@ -152,6 +170,7 @@ impl HeadState {
         let mut snapshot = Snapshot::default();
         self.membership.write_to(&mut snapshot);
         self.directory.write_to(&self.placement, &mut snapshot);
+        self.pools.write_to(&mut snapshot);
         snapshot.counters = self.counters(clock);
         snapshot
     }
@@ -176,6 +195,11 @@ impl HeadState {
         &self.directory
     }
 
+    /// The pools.
+    pub fn pools(&self) -> &Pools {
+        &self.pools
+    }
+
     /// Who has reserved what.
     pub fn placement(&self) -> &Placement {
         &self.placement
@@ -194,6 +218,12 @@ impl HeadState {
 
     /// Takes an event in; returns what to do, in order.
     pub fn handle(&mut self, event: HeadEvent, now: Duration) -> Vec<HeadAction> {
+        let mut out = self.take_in(event, now);
+        self.follow_pools(&mut out, now);
+        out
+    }
+
+    fn take_in(&mut self, event: HeadEvent, now: Duration) -> Vec<HeadAction> {
         match event {
             HeadEvent::Node(event) => {
                 let actions = self.membership.handle(event, now);
@@ -204,6 +234,10 @@ impl HeadState {
                 actions.into_iter().map(HeadAction::Actor).collect()
             }
             HeadEvent::Return(back) => self.returned(*back, now),
+            HeadEvent::Pool(event) => {
+                let actions = self.pools.handle(event, now);
+                actions.into_iter().map(HeadAction::Pool).collect()
+            }
             HeadEvent::Driver(event) => {
                 let (DriverEvent::Joined(id)
                 | DriverEvent::Disconnected(id)
@@ -241,17 +275,55 @@ impl HeadState {
             });
             let lives = back.lives;
             for event in exits.chain([ActorEvent::Running { node, lives }]) {
-                out.extend(self.handle(HeadEvent::Actor(event), now));
+                out.extend(self.take_in(HeadEvent::Actor(event), now));
             }
         }
-        out.extend(self.handle(HeadEvent::Node(MemberEvent::Join(back.hello)), now));
+        out.extend(self.take_in(HeadEvent::Node(MemberEvent::Join(back.hello)), now));
         out
     }
 
     fn driver_gone(&mut self, id: u64, now: Duration) -> Vec<HeadAction> {
         let event = ActorEvent::OwnerGone(Owner::Driver(id));
+        let over = self.pools.driver_gone(id);
+        let mut out: Vec<_> = over.into_iter().map(HeadAction::Pool).collect();
         let actions = self.directory.handle(event, &mut self.placement, now);
-        actions.into_iter().map(HeadAction::Actor).collect()
+        out.extend(actions.into_iter().map(HeadAction::Actor));
+        out
+    }
+
+    /// Tells the pools what became of actors, and has made and ended what they want, until nothing more follows.
+    fn follow_pools(&mut self, out: &mut Vec<HeadAction>, now: Duration) {
+        let mut at = 0;
+        while let Some(action) = out.get(at) {
+            at += 1;
+            let event = match action {
+                HeadAction::Actor(ActorAction::Update { actor, state, .. }) => {
+                    let wanted = self.pools.actor_changed(*actor, state, now);
+                    out.extend(wanted.into_iter().map(HeadAction::Pool));
+                    continue;
+                }
+                HeadAction::Actor(ActorAction::SpawnRefused { actor, why }) => {
+                    let wanted = self.pools.spawn_refused(*actor, &why.to_string(), now);
+                    out.extend(wanted.into_iter().map(HeadAction::Pool));
+                    continue;
+                }
+                HeadAction::Pool(PoolAction::Spawn(spawn)) => ActorEvent::Spawn((**spawn).clone()),
+                HeadAction::Pool(PoolAction::Stop { actor, by }) => ActorEvent::Stop {
+                    actor: *actor,
+                    by: by.clone(),
+                },
+                _ => continue,
+            };
+            let actions = self.directory.handle(event, &mut self.placement, now);
+            out.extend(actions.into_iter().map(HeadAction::Actor));
+        }
+        let carried_out = |action: &HeadAction| {
+            matches!(
+                action,
+                HeadAction::Pool(PoolAction::Spawn(_) | PoolAction::Stop { .. })
+            )
+        };
+        out.retain(|action| !carried_out(action));
     }
 
     /// Lets time pass: call it at [`HeadState::next_deadline`] or later.
@@ -267,6 +339,8 @@ impl HeadState {
                 .into_iter()
                 .map(HeadAction::Actor),
         );
+        out.extend(self.pools.poll(now).into_iter().map(HeadAction::Pool));
+        self.follow_pools(&mut out, now);
         out
     }
 
@@ -276,6 +350,7 @@ impl HeadState {
             self.membership.next_deadline(),
             self.directory.next_deadline(),
             self.drivers.next_deadline(),
+            self.pools.next_deadline(),
         ]
         .into_iter()
         .flatten()

@@ -79,6 +79,11 @@ drawn_id! {
     GroupId, GroupIdError, "placement group"
 }
 
+drawn_id! {
+    /// One pool. Who wishes for it draws it at random. Shown as 16 hexadecimal digits.
+    PoolId, PoolIdError, "pool"
+}
+
 /// A bundle of a placement group.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
 pub struct BundleRef {

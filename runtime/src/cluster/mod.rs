@@ -9,6 +9,7 @@
 //! - which nodes are alive in [`membership`], which actors live again in [`supervision`];
 //! - every actor's life, and the names, in [`directory`]; what is kept of a life that ended in [`death`];
 //! - whose drivers are there in [`drivers`];
+//! - sets of like actors that grow and shrink by themselves in [`pools`];
 //! - all of these composed, as the head's process drives it, in [`head_state`];
 //! - what of it outlives the head's process in [`snapshot`], and on disk in [`store`].
 
@@ -23,6 +24,7 @@ pub mod ids;
 pub mod label;
 pub mod membership;
 pub mod placement;
+pub mod pools;
 pub mod snapshot;
 pub mod store;
 pub(crate) mod suggest;
@@ -44,10 +46,11 @@ pub use directory::{
 };
 pub use drivers::DriverEvent;
 pub use head_state::{HeadAction, HeadEvent, HeadSettings, HeadState, Return};
-pub use ids::{ActorId, BundleRef, GroupId, Holder, NodeId, Owner};
+pub use ids::{ActorId, BundleRef, GroupId, Holder, NodeId, Owner, PoolId};
 pub use label::{LabelRule, LabelTest};
 pub use membership::{Hello, MemberAction, MemberEvent};
 pub use placement::Strategy;
+pub use pools::{CallerLoad, PoolAction, PoolEvent, PoolRecord, PoolRequest, Sizing};
 pub use snapshot::{Change, Snapshot};
 pub use store::{HeadStore, StoreError};
 pub use supervision::{Backoff, DeathCause, Restart, Terms};

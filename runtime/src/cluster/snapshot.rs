@@ -19,9 +19,10 @@ use serde::{Deserialize, Serialize};
 
 use super::demand::Demand;
 use super::directory::{ActorRecord, GroupRecord};
-use super::ids::{ActorId, GroupId, NodeId};
+use super::ids::{ActorId, GroupId, NodeId, PoolId};
 use super::membership::Hello;
 use super::placement::{Reservation, Strategy};
+use super::pools::PoolRecord;
 use super::supervision::Supervisor;
 
 /// A member, as it is written down.
@@ -109,6 +110,8 @@ pub enum Change {
     Actor(ActorId, Option<Box<ActorRow>>),
     /// A placement group.
     Group(GroupId, Option<Box<GroupRow>>),
+    /// A pool.
+    Pool(PoolId, Option<Box<PoolRecord>>),
     /// The arguments of its spawn.
     Args(ActorId, Option<Vec<u8>>),
     /// A dead actor that is remembered, by the order of deaths.
@@ -128,6 +131,8 @@ pub struct Snapshot {
     pub actors: BTreeMap<ActorId, ActorRow>,
     /// The placement groups.
     pub groups: BTreeMap<GroupId, GroupRow>,
+    /// The pools.
+    pub pools: BTreeMap<PoolId, PoolRecord>,
     /// The arguments of their spawns.
     pub args: BTreeMap<ActorId, Vec<u8>>,
     /// The remembered dead, in the order of their deaths.
@@ -143,6 +148,7 @@ impl Snapshot {
             Change::Incarnations(name, count) => set(&mut self.incarnations, name, count),
             Change::Actor(actor, row) => set(&mut self.actors, actor, row.map(|row| *row)),
             Change::Group(group, row) => set(&mut self.groups, group, row.map(|row| *row)),
+            Change::Pool(pool, row) => set(&mut self.pools, pool, row.map(|row| *row)),
             Change::Args(actor, args) => set(&mut self.args, actor, args),
             Change::Dead(number, record) => set(&mut self.dead, number, record),
         }

@@ -13,7 +13,7 @@ use redb::{Database, ReadableDatabase as _, ReadableTable as _, TableDefinition}
 use serde::{Deserialize, Serialize, de::DeserializeOwned};
 
 use super::snapshot::{Change, Counters, Snapshot};
-use crate::ids::{ActorId, GroupId, NodeId};
+use crate::ids::{ActorId, GroupId, NodeId, PoolId};
 use crate::wire::{decode, encode};
 
 type Rows = TableDefinition<'static, u64, &'static [u8]>;
@@ -24,13 +24,14 @@ const INCARNATIONS: Named = TableDefinition::new("incarnations");
 const MEMBERS: Rows = TableDefinition::new("members");
 const ACTORS: Rows = TableDefinition::new("actors");
 const GROUPS: Rows = TableDefinition::new("groups");
+const POOLS: Rows = TableDefinition::new("pools");
 const ARGS: Rows = TableDefinition::new("args");
 const DEAD: Rows = TableDefinition::new("dead");
 
 const ORIGIN: &str = "origin";
 const COUNTERS: &str = "counters";
 // Changes when the same build could misread an older file: builds may share an id over changes of the code.
-const FORMAT: u32 = 1;
+const FORMAT: u32 = 2;
 
 /// What goes wrong with the head's state on disk.
 #[derive(Debug, thiserror::Error)]
@@ -145,6 +146,7 @@ impl HeadStore {
                 let mut members = write.open_table(MEMBERS).map_err(Fault::of)?;
                 let mut actors = write.open_table(ACTORS).map_err(Fault::of)?;
                 let mut groups = write.open_table(GROUPS).map_err(Fault::of)?;
+                let mut pools = write.open_table(POOLS).map_err(Fault::of)?;
                 let mut args = write.open_table(ARGS).map_err(Fault::of)?;
                 let mut dead = write.open_table(DEAD).map_err(Fault::of)?;
                 for change in changes {
@@ -158,6 +160,7 @@ impl HeadStore {
                         Change::Member(node, member) => put(&mut members, node.0, row(member)?)?,
                         Change::Actor(actor, record) => put(&mut actors, actor.0, row(record)?)?,
                         Change::Group(group, record) => put(&mut groups, group.0, row(record)?)?,
+                        Change::Pool(pool, record) => put(&mut pools, pool.0, row(record)?)?,
                         Change::Args(actor, bytes) => put(&mut args, actor.0, bytes.clone())?,
                         Change::Dead(number, record) => put(&mut dead, *number, row(record)?)?,
                     }
@@ -259,6 +262,10 @@ impl HeadStore {
             snapshot
                 .groups
                 .insert(GroupId(id), value("a placement group", bytes)?);
+            Ok(())
+        })?;
+        each(&read, POOLS, |id, bytes| {
+            snapshot.pools.insert(PoolId(id), value("a pool", bytes)?);
             Ok(())
         })?;
         each(&read, ARGS, |id, bytes| {

@@ -8,6 +8,7 @@ use std::time::Duration;
 use serde::{Deserialize, Serialize};
 
 use crate::cluster::membership::Health;
+use crate::cluster::pools::MemberState;
 use crate::cluster::{ActorRecord, ActorState, Demand, HeadState};
 
 // How many of the dead are shown to people who have not asked for all.
@@ -24,6 +25,8 @@ pub struct Status {
     pub nodes: Vec<NodeStatus>,
     /// Its placement groups.
     pub groups: Vec<GroupStatus>,
+    /// Its pools, by name.
+    pub pools: Vec<PoolStatus>,
     /// Its actors that are not dead, and then the last dead ones, the oldest first.
     pub actors: Vec<ActorStatus>,
     /// Where metrics are served, by the head and by nodes, or why they are not where they should be.
@@ -81,6 +84,29 @@ pub struct GroupStatus {
     pub bundles: Vec<(String, Option<String>)>,
     /// How it stands, and why it waits if it does.
     pub state: String,
+}
+
+/// A pool at one moment.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct PoolStatus {
+    /// Its name.
+    pub name: String,
+    /// The type of its members.
+    pub actor_type: String,
+    /// Members that are given asks.
+    pub working: u32,
+    /// Members that come, and that leave.
+    pub coming_and_leaving: (u32, u32),
+    /// The size that is aimed at.
+    pub size: u32,
+    /// Fewest and most members.
+    pub bounds: (u32, u32),
+    /// The size that an operator has ordered.
+    pub fixed: Option<u32>,
+    /// Asks that wait, and that members have.
+    pub asks: (u64, u64),
+    /// The last changes of its size, the oldest first: seconds since, and why.
+    pub decisions: Vec<(f64, String)>,
 }
 
 /// An actor at one moment.
@@ -190,11 +216,42 @@ impl Status {
             up_s: now.as_secs_f64(),
             nodes,
             groups: groups.collect(),
+            pools: pools(state, now),
             actors: actors.collect(),
             metrics: Vec::new(),
             processes: Vec::new(),
         }
     }
+}
+
+fn pools(state: &HeadState, now: Duration) -> Vec<PoolStatus> {
+    let pools = state.pools().records().map(|pool| {
+        let request = &pool.request;
+        let leaves = |member: &MemberState| {
+            matches!(member, MemberState::Leaving { .. } | MemberState::Stopping)
+        };
+        let decisions = pool.decisions.iter().map(|decision| {
+            let ago = now.saturating_sub(decision.at).as_secs_f64();
+            (ago, decision.to_string())
+        });
+        PoolStatus {
+            name: request.name.clone(),
+            actor_type: request.member.demand.actor_type.clone(),
+            working: pool.count(|member| *member == MemberState::Working),
+            coming_and_leaving: (
+                pool.count(|member| *member == MemberState::Coming),
+                pool.count(leaves),
+            ),
+            size: pool.size,
+            bounds: (request.sizing.min, request.sizing.max),
+            fixed: pool.fixed,
+            asks: state.pools().asks(request.pool),
+            decisions: decisions.collect(),
+        }
+    });
+    let mut pools: Vec<_> = pools.collect();
+    pools.sort_by(|a, b| a.name.cmp(&b.name));
+    pools
 }
 
 /// For people. Of the dead only the last few, unless as `{:#}`.
@@ -257,6 +314,15 @@ impl fmt::Display for Status {
             let head = ["placement group", "state", "bundles"];
             table(f, &head, rows.collect())?;
         }
+        if !self.pools.is_empty() {
+            writeln!(f)?;
+            let rows = self.pools.iter().map(pool_row).collect();
+            table(
+                f,
+                &["pool", "type", "members", "bounds", "asks", "last change"],
+                rows,
+            )?;
+        }
         if self.actors.is_empty() {
             return Ok(());
         }
@@ -287,6 +353,29 @@ impl fmt::Display for Status {
         }
         Ok(())
     }
+}
+
+fn pool_row(pool: &PoolStatus) -> Vec<String> {
+    let (coming, leaving) = pool.coming_and_leaving;
+    let mut members = pool.working.to_string();
+    for (count, what) in [(coming, "coming"), (leaving, "leaving")] {
+        if count > 0 {
+            members.push_str(&format!(", {count} {what}"));
+        }
+    }
+    let bounds = match pool.fixed {
+        Some(size) => format!("fixed at {size}"),
+        None => format!("{} to {}", pool.bounds.0, pool.bounds.1),
+    };
+    let last = pool.decisions.last();
+    vec![
+        pool.name.clone(),
+        pool.actor_type.clone(),
+        members,
+        bounds,
+        format!("{} wait, {} at work", pool.asks.0, pool.asks.1),
+        last.map_or_else(String::new, |(ago, why)| format!("{why} ({ago:.0} s ago)")),
+    ]
 }
 
 /// Why actors wait, as it is now; many that wait ask for the same.
@@ -366,6 +455,7 @@ mod tests {
             up_s: 1.0,
             nodes: Vec::new(),
             groups: Vec::new(),
+            pools: Vec::new(),
             actors: (0..10).map(|n| actor(n, n > 0)).collect(),
             metrics: Vec::new(),
             processes: Vec::new(),

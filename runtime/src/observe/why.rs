@@ -1,4 +1,4 @@
-//! Why an actor or a placement group stands as it does: `corehold why`.
+//! Why an actor, a pool or a placement group stands as it does: `corehold why`.
 
 use std::fmt;
 use std::time::Duration;
@@ -6,13 +6,14 @@ use std::time::Duration;
 use serde::{Deserialize, Serialize};
 
 use crate::cluster::placement::{Reservation, Unplaceable};
-use crate::cluster::{ActorRecord, ActorState, GroupState, HeadState};
+use crate::cluster::pools::MemberState;
+use crate::cluster::{ActorRecord, ActorState, GroupState, HeadState, PoolRecord};
 use crate::ids::{ActorId, GroupId, NodeId};
 
-/// Why an actor or a placement group is where it is, or is not.
+/// Why an actor, a pool or a placement group is where it is, or is not.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Why {
-    /// What it is about: `actor ID (type, name)` or `placement group ID`.
+    /// What it is about: `actor ID (type, name)`, `pool NAME (type)` or `placement group ID`.
     pub subject: String,
     /// How it stands, in a sentence.
     pub state: String,
@@ -45,7 +46,7 @@ pub struct NodeWhy {
 const NAMED: usize = 5;
 
 impl Why {
-    /// Of the actor with this id or name, or the group with this id.
+    /// Of the actor with this id or name, the pool of this name, or the group with this id.
     pub(crate) fn of(state: &HeadState, which: &str, now: Duration) -> Result<Self, String> {
         let directory = state.directory();
         let named = directory.lookup(which).ok();
@@ -62,10 +63,13 @@ impl Why {
         if let Some(group) = group.filter(|group| directory.group(*group).is_some()) {
             return Ok(Self::of_group(state, group, now));
         }
+        if let Ok(pool) = state.pools().lookup(which) {
+            return Ok(Self::of_pool(state, pool, now));
+        }
         let missing = directory.lookup(which).err().map(|e| e.to_string());
         let missing = missing.unwrap_or_default();
         Err(format!(
-            "{missing}; nor is it the id of an actor or a placement group"
+            "{missing}; nor is it a pool's name, or the id of an actor or a placement group"
         ))
     }
 
@@ -111,6 +115,42 @@ impl Why {
             asks: asks(&spawn.demand.to_string()),
             has: reserved.map(|r| given(state, r)),
             nodes,
+        }
+    }
+
+    /// What its first member waits for that has no place, and why it has the size that it has.
+    fn of_pool(state: &HeadState, pool: &PoolRecord, now: Duration) -> Self {
+        let request = &pool.request;
+        let waits = pool.members.iter().find_map(|(member, stands)| {
+            let record = state.directory().get(*member)?;
+            let waits = matches!(record.state, ActorState::Pending { .. });
+            (*stands == MemberState::Coming && waits).then_some(record)
+        });
+        let nodes = waits.map(|record| {
+            let why = state
+                .placement()
+                .explain(Some(record.spawn.actor), &record.spawn.demand);
+            nodes(state, &why, record.spawn.demand.bundle.is_none())
+        });
+        let (waiting, with) = state.pools().asks(request.pool);
+        let work = pool.working().len();
+        let decision = pool.decisions.back();
+        let last = decision.map(|decision| format!("; {decision}"));
+        Self {
+            subject: format!(
+                "pool {} ({})",
+                request.name, request.member.demand.actor_type
+            ),
+            state: format!(
+                "{work} of {} members work, {with} asks are with them and {waiting} wait{}",
+                pool.size,
+                last.unwrap_or_default()
+            ),
+            for_s: decision.map(|d| now.saturating_sub(d.at).as_secs_f64()),
+            until_s: None,
+            asks: asks(&request.member.demand.to_string()),
+            has: None,
+            nodes: nodes.unwrap_or_default(),
         }
     }
 

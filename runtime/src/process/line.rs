@@ -109,7 +109,8 @@ impl Line {
     ) -> LineState {
         loop {
             let (words, outbox) = mpsc::channel(WAITING);
-            let again = process.head.up(words);
+            let mut again = process.pools.again();
+            again.extend(process.head.up(words));
             let speaking = process.wire.spawn(speak(joined.writer, again, outbox));
             let ended = listen(process, joined.reader, &orders).await;
             speaking.abort();
@@ -223,6 +224,12 @@ async fn listen(
                 process.head.forget_address(address);
                 process.endpoint.disconnect(address, &why);
             }
+            FromHead::Members {
+                pool,
+                version,
+                members,
+            } => process.pools.members(pool, version, members, process),
+            FromHead::PoolOver { pool, why } => process.pools.over(pool, why),
             order => {
                 let over = match &order {
                     FromHead::Shutdown { why } => Some(format!("the cluster has ended: {why}")),

@@ -89,7 +89,7 @@ impl Story {
 fn actor_actions(actions: Vec<HeadAction>) -> Vec<ActorAction> {
     let actor = |action| match action {
         HeadAction::Actor(action) => Some(action),
-        HeadAction::Node(_) => None,
+        HeadAction::Node(_) | HeadAction::Pool(_) => None,
     };
     actions.into_iter().filter_map(actor).collect()
 }

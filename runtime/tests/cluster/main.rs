@@ -8,6 +8,7 @@ mod head;
 mod head_restart;
 mod membership;
 mod placement;
+mod pools;
 mod resources;
 mod simulation;
 mod store;

@@ -109,6 +109,7 @@ impl Sim {
                 }
                 HeadAction::Node(_) => {}
                 HeadAction::Actor(action) => self.obey_actor(action),
+                HeadAction::Pool(action) => panic!("there is no pool: {action:?}"),
             }
         }
     }

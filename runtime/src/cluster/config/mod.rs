@@ -115,10 +115,12 @@ pub struct PoolConfig {
     pub min: u32,
     /// Most actors.
     pub max: u32,
-    /// Queued asks an actor above which the pool grows.
+    /// Asks for each actor, waiting or at work, above which the pool grows.
     pub target_queue: u32,
-    /// Idle time after which an actor is let go.
+    /// A pool shrinks to what was needed at most in the last stretch of this length.
     pub idle: Duration,
+    /// Between a change of the pool's size and the next time that it shrinks.
+    pub cool_down: Duration,
 }
 
 impl ClusterConfig {

@@ -10,6 +10,7 @@ use toml::de::DeTable;
 use super::error::{ConfigError, ConfigErrorKind};
 use super::read::{Source, Table, Value};
 use super::{ClusterConfig, Host, NodeConfig, Places, PoolConfig, Position};
+use crate::cluster::pools::{MAX_MEMBERS, Sizing};
 use crate::isolate::Knob;
 
 type Result<T> = std::result::Result<T, ConfigError>;
@@ -35,7 +36,7 @@ const NODE: &[&str] = &[
     "listen",
     "metrics",
 ];
-const POOL: &[&str] = &["min", "max", "target_queue", "idle_s"];
+const POOL: &[&str] = &["min", "max", "target_queue", "idle_s", "cool_down_s"];
 
 /// The highest number of a core that Linux can have (`CONFIG_NR_CPUS` of x86-64 is at most 8192).
 const MOST_CORES: u32 = 8191;
@@ -230,7 +231,7 @@ fn node(value: &Value<'_>, observe: &Observe) -> Result<NodeConfig> {
 
 fn pool(value: &Value<'_>) -> Result<PoolConfig> {
     let table = value.table(format!("[pool.{}]", value.key), POOL)?;
-    let most = 100_000;
+    let most = MAX_MEMBERS;
     let whole = |key, least, default| match table.get(key) {
         None => Ok(default),
         Some(value) => value.whole(least, most),
@@ -245,16 +246,17 @@ fn pool(value: &Value<'_>) -> Result<PoolConfig> {
         };
         return Err(table.get("max").as_ref().unwrap_or(value).error(kind));
     }
-    let idle = table
-        .get("idle_s")
-        .map(|value| value.number(1_000_000_000))
-        .transpose()?
-        .unwrap_or(60.0);
+    let seconds = |key, default| match table.get(key) {
+        None => Ok(default),
+        Some(value) => value.number(1_000_000_000).map(Duration::from_secs_f64),
+    };
+    let default = Sizing::default();
     Ok(PoolConfig {
         min,
         max,
-        target_queue: whole("target_queue", 1, 4)?,
-        idle: Duration::from_secs_f64(idle),
+        target_queue: whole("target_queue", 1, default.target_queue)?,
+        idle: seconds("idle_s", default.idle)?,
+        cool_down: seconds("cool_down_s", default.cool_down)?,
     })
 }
 

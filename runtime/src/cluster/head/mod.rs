@@ -11,6 +11,7 @@ mod joins;
 mod losses;
 mod observers;
 mod peers;
+mod pools;
 mod requests;
 mod ways;
 mod writer;
@@ -24,6 +25,7 @@ use tokio::sync::mpsc;
 
 use self::observers::Observers;
 use self::peers::{Peer, PeerId};
+use self::pools::PoolDesk;
 use self::requests::{Ending, Waiter};
 use self::writer::Writer;
 use super::launcher::{ChildEvent, Launcher};
@@ -125,6 +127,7 @@ pub(crate) async fn run(
         ending: None,
         writer,
         observers,
+        pools: PoolDesk::new(&config.pools),
         held: VecDeque::new(),
     };
     let ended = head.run(knocking, events, children, written).await;
@@ -169,6 +172,7 @@ struct Head<'a> {
     ending: Option<String>,
     writer: Writer,
     observers: Observers,
+    pools: PoolDesk,
     /// Words that wait until what they rest on is written down, by the number of the write.
     held: VecDeque<(u64, PeerId, FromHead)>,
 }
@@ -270,6 +274,8 @@ impl Head<'_> {
         let node = self.peers.get(&peer).and_then(|p| p.node);
         match (word, node) {
             (ToHead::Request { number, request }, _) => self.request(peer, number, request),
+            (ToHead::Watch { pool, on }, _) => self.watch_pool(peer, pool, on),
+            (ToHead::Load { pool, load }, _) => self.load_of(peer, pool, load),
             (ToHead::Heartbeat, Some(node)) => {
                 // It has heard that it is a member: from here on it outlives this head.
                 if !self.awaited.is_empty()
@@ -350,6 +356,7 @@ impl Head<'_> {
         }
         self.groups_waiting.retain(|_, waiting| !waiting.is_empty());
         self.groups_ending.retain(|ending| ending.peer != id);
+        self.caller_gone(id);
         match &peer.role {
             PeerRole::Node(_) => {
                 if let Some(node) = peer.node
@@ -449,6 +456,7 @@ impl Head<'_> {
                 HeadAction::Actor(ActorAction::SpawnRefused { actor, why }) => {
                     self.refuse_waiting(actor, &why.to_string());
                 }
+                HeadAction::Pool(action) => self.act_for_pool(action),
             }
         }
     }

@@ -5,7 +5,9 @@ use std::collections::BTreeMap;
 use super::peers::PeerId;
 use super::{Head, HeadEvent};
 use crate::build_id::build_id;
-use crate::cluster::{ActorEvent, ActorRecord, ActorState, DriverEvent, GroupState, Owner};
+use crate::cluster::{
+    ActorEvent, ActorRecord, ActorState, DriverEvent, GroupState, Owner, PoolEvent,
+};
 use crate::control::{FromHead, PeerRole, Request, Response};
 use crate::ids::{ActorId, GroupId, NodeId};
 use crate::observe::Why;
@@ -135,6 +137,17 @@ impl Head<'_> {
                 }
                 Ok(Response::Done)
             }
+            Request::Pool(request) => match self.wish_for_pool(peer, number, request) {
+                Some(response) => response,
+                None => return,
+            },
+            Request::FindPool { name, type_name } => self.find_pool(peer, &name, &type_name),
+            Request::Scale { name, size } => self.scale_pool(peer, name, size),
+            Request::EndPool { pool } => {
+                let by = self.who(peer);
+                self.handle(HeadEvent::Pool(PoolEvent::End { pool, by }));
+                Ok(Response::Done)
+            }
             Request::Metrics(served) => {
                 if let Some(node) = self.peers.get(&peer).and_then(|p| p.node) {
                     self.observers.node_serves(node, served);
@@ -150,7 +163,7 @@ impl Head<'_> {
     }
 
     /// Why nothing can be made for this owner, if it is a driver that is gone. Of actors the directory knows.
-    fn owner_gone(&self, owner: Owner) -> Option<String> {
+    pub(super) fn owner_gone(&self, owner: Owner) -> Option<String> {
         let Owner::Driver(driver) = owner else {
             return None;
         };
@@ -189,7 +202,7 @@ impl Head<'_> {
     }
 
     /// Who a peer is, as a reason for what it orders.
-    fn who(&self, peer: PeerId) -> String {
+    pub(super) fn who(&self, peer: PeerId) -> String {
         match self.peers.get(&peer).map(|p| &p.role) {
             Some(PeerRole::Driver { name, .. }) => format!("driver {name}"),
             Some(PeerRole::Node(node)) => format!("an actor on {}", node.hello.name),

@@ -1,11 +1,10 @@
-//! A spawn that must wait for its place says so, and why.
+//! A spawn, or a pool, that must wait for its place says so, and why.
 
 use std::time::Duration;
 
 use tokio::time::{sleep, timeout};
 
 use crate::control::{Request, Response};
-use crate::ids::ActorId;
 use crate::process::Process;
 
 /// How long a spawn waits before it says so; then after four times that, and so on.
@@ -14,9 +13,9 @@ const FIRST: Duration = Duration::from_secs(3);
 const WHY_WITHIN: Duration = Duration::from_secs(2);
 
 /// Waits for `spawned`, telling the program's user now and then what it waits for.
-pub(super) async fn patiently<T>(
+pub(in crate::actor) async fn patiently<T>(
     process: &Process,
-    actor: ActorId,
+    which: &str,
     spawned: impl Future<Output = T>,
 ) -> T {
     let mut spawned = std::pin::pin!(spawned);
@@ -25,14 +24,14 @@ pub(super) async fn patiently<T>(
         // The spawn goes on where the other branch is taken.
         tokio::select! {
             answer = &mut spawned => return answer,
-            () = tell_after(wait, process, actor) => wait *= 4,
+            () = tell_after(wait, process, which) => wait *= 4,
         }
     }
 }
 
-async fn tell_after(wait: Duration, process: &Process, actor: ActorId) {
+async fn tell_after(wait: Duration, process: &Process, which: &str) {
     sleep(wait).await;
-    let which = actor.to_string();
+    let which = which.to_owned();
     let why = process.head.request(Request::Why { which });
     if let Ok(Ok(Ok(Response::Why(why)))) = timeout(WHY_WITHIN, why).await {
         // A program that has no log is told all the same: it seems to hang.

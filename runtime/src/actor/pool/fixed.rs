@@ -1,4 +1,4 @@
-//! A pool: several actors of one type that do the same work.
+//! A pool of actors that are there: several of one type that do the same work.
 
 use std::cell::RefCell;
 use std::ops::Deref;
@@ -8,9 +8,9 @@ use actix::dev::ToEnvelope;
 use futures_util::future::join_all;
 use futures_util::stream::{self, Stream, StreamExt as _};
 
-use super::error::AskError;
-use super::handle::Handle;
-use super::registry::{Accepts, RemoteActor, RemoteMessage};
+use crate::actor::error::AskError;
+use crate::actor::handle::Handle;
+use crate::actor::registry::{Accepts, RemoteActor, RemoteMessage};
 
 /// Asks that a member may have in its hands from [`Pool::map`]: one at work, one that waits beside it, so that it does
 /// not stand idle while a reply travels.
