@@ -17,6 +17,7 @@ mod network;
 mod observe;
 mod partition;
 mod placement;
+mod pools;
 mod programs;
 mod rings;
 mod tester;
@@ -38,6 +39,7 @@ fn all() -> impl Iterator<Item = &'static (&'static str, fn())> {
         network::CASES,
         observe::ALL,
         placement::ALL,
+        pools::ALL,
         rings::CASES,
         head_death::ALL,
         kills::CASES,

@@ -91,6 +91,10 @@ impl<A: RemoteActor> ElasticPool<A> {
         A: Accepts<M>,
         M: RemoteMessage,
     {
+        if let Ok(process) = Process::current() {
+            // Of this handle, not of the ask: else every ask would look for the members anew.
+            self.caller(&process);
+        }
         PoolAsk {
             pool: self.clone(),
             message,
