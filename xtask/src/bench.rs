@@ -11,6 +11,7 @@ use crate::cargo::cargo;
 /// - `placement`: how fast the head decides who goes where.
 /// - `startup`: time of `corehold up` with two nodes, memory of idle processes.
 /// - `actors`: 10,000 actors over two local nodes.
+/// - `elastic`: how soon a pool grows, how its rate grows with it, and what is lost while members die.
 /// - `isolation`: what noisy neighbours do to a measurement, sealed, unpinned and under `taskset`.
 /// - `cycle`: kernels a second through verifier and benchmark, by what compiler and measurement allow.
 const BENCHES: &[(&str, &[&str])] = &[
@@ -36,6 +37,10 @@ const BENCHES: &[(&str, &[&str])] = &[
     (
         "actors",
         &["--package", "corehold", "--example", "bench_actors", "--"],
+    ),
+    (
+        "elastic",
+        &["--package", "corehold", "--example", "bench_elastic", "--"],
     ),
     (
         "isolation",

@@ -82,6 +82,7 @@ const STAGES: &[Stage] = &[
 /// The programs in `examples`.
 const EXAMPLES: &[&str] = &[
     "custom_actor",
+    "elastic_benchmarks",
     "parallel_map",
     "parameter_server",
     "pipeline",
