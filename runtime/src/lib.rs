@@ -60,6 +60,8 @@ pub mod object;
 pub mod observe;
 mod process;
 pub mod program;
+#[doc(hidden)]
+pub mod simulate;
 pub mod wire;
 
 pub use actor::{

@@ -12,6 +12,7 @@ use crate::cargo::cargo;
 /// - `startup`: time of `corehold up` with two nodes, memory of idle processes.
 /// - `actors`: 10,000 actors over two local nodes.
 /// - `elastic`: how soon a pool grows, how its rate grows with it, and what is lost while members die.
+/// - `head`: processor, memory and patience of one head with 1,000 simulated nodes and 100 pools.
 /// - `isolation`: what noisy neighbours do to a measurement, sealed, unpinned and under `taskset`.
 /// - `cycle`: kernels a second through verifier and benchmark, by what compiler and measurement allow.
 const BENCHES: &[(&str, &[&str])] = &[
@@ -41,6 +42,10 @@ const BENCHES: &[(&str, &[&str])] = &[
     (
         "elastic",
         &["--package", "corehold", "--example", "bench_elastic", "--"],
+    ),
+    (
+        "head",
+        &["--package", "corehold", "--example", "bench_head", "--"],
     ),
     (
         "isolation",
