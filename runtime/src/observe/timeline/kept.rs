@@ -30,9 +30,7 @@ impl Kept {
             };
             self.size -= size;
             let gone = over.recorded.as_ref();
-            self.lost += gone.map_or(0, |r| {
-                r.lost + (r.handlers.len() + r.asks.len()) as u64
-            });
+            self.lost += gone.map_or(0, |r| r.lost + (r.handlers.len() + r.asks.len()) as u64);
         }
     }
 }
