@@ -190,7 +190,8 @@ impl Writer<'_> {
                     "ph": ph,
                     "cat": "ask",
                     "name": format!("ask {}", short(&ask.message)),
-                    "id": format!("{:016x}", ask.context.span_id),
+                    // Local: else Perfetto shows it apart from its process.
+                    "id2": { "local": format!("{:016x}", ask.context.span_id) },
                     "pid": self.pid(process),
                     "tid": OWN,
                     "ts": self.us(process, at),
@@ -223,7 +224,7 @@ impl Writer<'_> {
             let event = json!({
                 "ph": "i",
                 "cat": "life",
-                "s": if mark.actor.is_some() { "t" } else { "g" },
+                "s": if mark.actor.is_some() { "t" } else { "p" },
                 "name": mark.what,
                 "pid": self.pid(process),
                 "tid": tid,

@@ -194,7 +194,7 @@ pub fn through_three() {
         let asks: Vec<_> = asks.collect();
         assert_eq!(asks.len(), 1);
         assert_eq!(pid(&asks[0]), driver);
-        assert_eq!(asks[0]["id"], many["args"]["parent_id"]);
+        assert_eq!(asks[0]["id2"]["local"], many["args"]["parent_id"]);
         assert_eq!(asks[0]["args"]["trace_id"], many["args"]["trace_id"]);
         let keeps = trace.handlers("node two", "Keep");
         let theirs = |e: &&Value| e["args"]["parent_id"] == many["args"]["span_id"];
@@ -296,7 +296,11 @@ pub fn for_a_while() {
             tokio::time::sleep(Duration::from_millis(5)).await;
         }
         let trace = Trace::of(reading);
-        let asks: Vec<Value> = trace.all("b").iter().map(|e| e["id"].clone()).collect();
+        let asks: Vec<Value> = trace
+            .all("b")
+            .iter()
+            .map(|e| e["id2"]["local"].clone())
+            .collect();
         let handlers = trace.all("X");
         // The driver and the node do not begin to record at the same moment.
         let known = |e: &&Value| asks.contains(&e["args"]["parent_id"]);
@@ -348,7 +352,7 @@ pub fn after_the_end() {
     let asks = trace.all("b");
     let asks: Vec<&Value> = asks.iter().filter(|e| e["name"] == "ask Say").collect();
     assert_eq!(asks.len(), 1, "kept once");
-    assert_eq!(asks[0]["id"], said[0]["args"]["parent_id"]);
+    assert_eq!(asks[0]["id2"]["local"], said[0]["args"]["parent_id"]);
     let driver = |name: &&String| name.starts_with("driver test");
     let driver = trace.processes.keys().find(driver).unwrap();
     assert_eq!(pid(asks[0]), trace.processes[driver]);
