@@ -1,6 +1,7 @@
 //! What processes and the head say to each other on the control stream.
 
 use std::net::SocketAddr;
+use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 
@@ -57,6 +58,8 @@ pub(crate) enum ToHead {
     },
     /// The node ends in good order.
     Leaving,
+    /// The node was told to end and would drain first.
+    Drain { why: String, within: Duration },
 }
 
 /// What the head can be asked. Each can be asked twice: what was not answered before the head died is asked again of
@@ -87,6 +90,12 @@ pub(crate) enum Request {
     EndGroup { group: GroupId },
     /// How is the cluster?
     Status,
+    /// Empty this node of its actors within this time, after which it leaves; answered when it has left. Without a
+    /// time: it may stay.
+    Drain {
+        node: String,
+        within: Option<Duration>,
+    },
     /// The driver that asks is done: what it owns ends. Its counts are kept.
     Leave { report: Box<Report> },
     /// Take note of where the node that asks serves metrics, or of why it does not though it should.
@@ -171,4 +180,6 @@ pub(crate) enum FromHead {
     },
     /// The cluster ends.
     Shutdown { why: String },
+    /// To a node that has drained: end, and say so first.
+    Depart { why: String },
 }

@@ -71,6 +71,7 @@ enum Command {
     Run(run::Run),
     /// Be a node of a cluster whose head runs already
     Node(operate::Node),
+    Drain(operate::Drain),
     /// Show what actors have logged, also the dead
     Logs(logs::Logs),
     /// Watch nodes and actors at work
@@ -111,6 +112,7 @@ pub fn main() -> ExitCode {
         Command::New(new) => new.run(),
         Command::Run(run) => run.run(),
         Command::Node(node) => node.run(),
+        Command::Drain(drain) => drain.run(),
         Command::Logs(logs) => logs.run(),
         Command::Top(top) => top.run(),
         Command::Timeline(timeline) => timeline.run(),

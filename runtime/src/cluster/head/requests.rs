@@ -144,6 +144,9 @@ impl Head<'_> {
             Request::Why { which } => {
                 Why::of(&self.state, &which, self.now()).map(|why| Response::Why(Box::new(why)))
             }
+            Request::Drain { node, within } => {
+                return self.drain_asked(peer, number, node, within);
+            }
             Request::Status => Ok(Response::Status(Box::new(self.status()))),
         };
         self.tell(peer, FromHead::Response { number, response });
@@ -189,7 +192,7 @@ impl Head<'_> {
     }
 
     /// Who a peer is, as a reason for what it orders.
-    fn who(&self, peer: PeerId) -> String {
+    pub(super) fn who(&self, peer: PeerId) -> String {
         match self.peers.get(&peer).map(|p| &p.role) {
             Some(PeerRole::Driver { name, .. }) => format!("driver {name}"),
             Some(PeerRole::Node(node)) => format!("an actor on {}", node.hello.name),
