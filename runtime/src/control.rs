@@ -1,6 +1,7 @@
 //! What processes and the head say to each other on the control stream.
 
 use std::net::SocketAddr;
+use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 
@@ -62,6 +63,8 @@ pub(crate) enum ToHead {
     Watch { pool: PoolId, on: bool },
     /// What this process has for a pool that it watches.
     Load { pool: PoolId, load: CallerLoad },
+    /// The node was told to end and would drain first.
+    Drain { why: String, within: Duration },
 }
 
 /// What the head can be asked. Each can be asked twice: what was not answered before the head died is asked again of
@@ -100,6 +103,12 @@ pub(crate) enum Request {
     EndPool { pool: PoolId },
     /// How is the cluster?
     Status,
+    /// Empty this node of its actors within this time, after which it leaves; answered when it has left. Without a
+    /// time: it may stay.
+    Drain {
+        node: String,
+        within: Option<Duration>,
+    },
     /// The driver that asks is done: what it owns ends. Its counts are kept.
     Leave { report: Box<Report> },
     /// Take note of where the node that asks serves metrics, or of why it does not though it should.
@@ -194,4 +203,6 @@ pub(crate) enum FromHead {
     PoolOver { pool: PoolId, why: String },
     /// The cluster ends.
     Shutdown { why: String },
+    /// To a node that has drained: end, and say so first.
+    Depart { why: String },
 }

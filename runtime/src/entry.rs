@@ -292,6 +292,22 @@ pub fn logs(config: &Path, actor: Option<&str>, lines: usize) -> Result<Vec<Acto
     crate::observe::actor_lines(&folder, &status, actor, lines)
 }
 
+/// Drains node `node` of the cluster of the file `config`, as [`Cluster::drain`] does; without a time, lets it stay.
+///
+/// # Errors
+/// [`Error::NotUp`] where there is none; else those of [`Cluster::drain`] and [`Cluster::cancel_drain`].
+pub fn drain(config: &Path, node: &str, within: Option<Duration>) -> Result<()> {
+    let loaded = ClusterConfig::load(absolute(config)?)?;
+    in_system(async {
+        join(&loaded, PeerRole::Client).await?;
+        let cluster = Cluster::of(Owner::Detached);
+        match within {
+            Some(within) => cluster.drain(node, within).await,
+            None => cluster.cancel_drain(node).await,
+        }
+    })
+}
+
 /// Why the actor with the name or id `which`, or the placement group with that id, stands as it does in the cluster
 /// of the file `config`.
 ///

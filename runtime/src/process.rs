@@ -246,6 +246,8 @@ pub(crate) struct AfterLife {
     pub restarting: bool,
     /// Whether it ended only because its node did.
     pub with_its_node: bool,
+    /// Whether it ended only to go on elsewhere: what no handler has begun is for the next life.
+    pub moved: bool,
     /// How it ended.
     pub cause: String,
 }
@@ -390,6 +392,7 @@ impl HeadClient {
                 return Ok(Some(AfterLife {
                     restarting: false,
                     with_its_node: false,
+                    moved: false,
                     cause,
                 }));
             }
@@ -397,6 +400,7 @@ impl HeadClient {
         Ok(Some(AfterLife {
             restarting,
             with_its_node: matches!(record.cause, DeathCause::NodeLost(_)),
+            moved: restarting && matches!(record.cause, DeathCause::Drained(_)),
             cause: record.to_string(),
         }))
     }

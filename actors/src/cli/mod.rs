@@ -74,6 +74,7 @@ enum Command {
     Node(operate::Node),
     /// Give a pool a size, or let it choose again
     Scale(scale::Scale),
+    Drain(operate::Drain),
     /// Show what actors have logged, also the dead
     Logs(logs::Logs),
     /// Watch nodes and actors at work
@@ -115,6 +116,7 @@ pub fn main() -> ExitCode {
         Command::Run(run) => run.run(),
         Command::Node(node) => node.run(),
         Command::Scale(scale) => scale.run(),
+        Command::Drain(drain) => drain.run(),
         Command::Logs(logs) => logs.run(),
         Command::Top(top) => top.run(),
         Command::Timeline(timeline) => timeline.run(),

@@ -2,7 +2,7 @@
 
 use std::future::IntoFuture;
 use std::marker::PhantomData;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use bytes::Bytes;
 use futures_util::future::LocalBoxFuture;
@@ -11,7 +11,7 @@ use serde::Serialize;
 use super::chain::Chain;
 use super::error::AskError;
 use super::lane::Message;
-use super::local;
+use super::local::{self, Outcome};
 use super::registry::{Accepts, RemoteMessage, message_hash};
 use crate::ids::ActorId;
 use crate::observe::meter::Asking;
@@ -79,21 +79,32 @@ where
         let process = Process::current()?;
         let chain = Chain::present();
         chain.admit(self.actor, A::TYPE_NAME, A::CONCURRENCY)?;
-        if self.retries == 0
-            && !process.lanes.is_open(self.actor)
-            && let Some(hosted) = process.host.get(self.actor)
+        let Self {
+            actor,
+            mut message,
+            mut timeout,
+            retries,
+            ..
+        } = self;
+        if retries == 0
+            && !process.lanes.is_open(actor)
+            && let Some(hosted) = process.host.get(actor)
         {
-            let Self {
-                message, timeout, ..
-            } = self;
-            return local::ask::<A, M>(&process, &hosted, message, timeout, from, chain).await;
+            let began = Instant::now();
+            let asked =
+                local::ask::<A, M>(&process, &hosted, message, timeout, from, chain.clone());
+            match asked.await {
+                Outcome::Answer(answer) => return answer,
+                Outcome::Moved(unread) => message = unread,
+            }
+            timeout = timeout.map(|after| after.saturating_sub(began.elapsed()));
         }
         let message = Message {
-            timeout: self.timeout,
-            retries: self.retries,
+            timeout,
+            retries,
             from,
             chain,
-            ..message::<A, M>(self.actor, &self.message)?
+            ..self::message::<A, M>(actor, &message)?
         };
         let bytes = process.lanes.ask(&process, message).await?;
         decode(&bytes).map_err(|e| AskError::Codec(e.to_string()))

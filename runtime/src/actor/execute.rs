@@ -61,20 +61,43 @@ pub(super) enum Unanswered {
     Expired,
 }
 
-/// To a sender in this process.
-pub(super) struct LocalAnswer<R> {
-    to: Option<oneshot::Sender<Result<R, Unanswered>>>,
-    begun: bool,
+/// To a sender in this process, with its message until a handler has that: else it goes back to the sender.
+pub(super) struct LocalAnswer<R, M> {
+    to: Option<oneshot::Sender<LocalReply<R, M>>>,
+    message: Option<M>,
 }
 
-impl<R: Send + 'static> LocalAnswer<R> {
-    pub(super) fn new() -> (Self, oneshot::Receiver<Result<R, Unanswered>>) {
+/// What a sender in this process gets: the reply, or its message, where no handler has begun.
+pub(super) type LocalReply<R, M> = Result<R, (Unanswered, Option<M>)>;
+
+// Nothing in it is pinned.
+impl<R, M> Unpin for LocalAnswer<R, M> {}
+
+impl<R: Send + 'static, M: Send + 'static> LocalAnswer<R, M> {
+    pub(super) fn new(message: M) -> (Self, oneshot::Receiver<LocalReply<R, M>>) {
         let (to, answer) = oneshot::channel();
-        let to = Some(to);
-        (Self { to, begun: false }, answer)
+        let (to, message) = (Some(to), Some(message));
+        (Self { to, message }, answer)
     }
 
-    fn say(&mut self, answer: Result<R, Unanswered>) {
+    /// The job of handling the message in it.
+    pub(super) fn job<A>(mut self, terms: Terms) -> Job<A>
+    where
+        A: RemoteActor + Handler<M, Result: 'static>,
+        M: Message<Result = R>,
+    {
+        Box::new(move |actor, ctx, running| {
+            if terms.is_late() {
+                return self.expire();
+            }
+            // It is taken here and nowhere else.
+            if let Some(message) = self.message.take() {
+                execute(actor, ctx, running, message, self, terms);
+            }
+        })
+    }
+
+    fn say(&mut self, answer: LocalReply<R, M>) {
         if let Some(to) = self.to.take() {
             // An error means that the asker no longer waits.
             let _ = to.send(answer);
@@ -82,10 +105,8 @@ impl<R: Send + 'static> LocalAnswer<R> {
     }
 }
 
-impl<R: Send + 'static> Answer<R> for LocalAnswer<R> {
-    fn begin(&mut self) {
-        self.begun = true;
-    }
+impl<R: Send + 'static, M: Send + 'static> Answer<R> for LocalAnswer<R, M> {
+    fn begin(&mut self) {}
 
     fn give(mut self, reply: R) -> Option<Rest> {
         self.say(Ok(reply));
@@ -93,18 +114,19 @@ impl<R: Send + 'static> Answer<R> for LocalAnswer<R> {
     }
 
     fn expire(mut self) {
-        self.say(Err(Unanswered::Expired));
+        self.say(Err((Unanswered::Expired, None)));
     }
 }
 
-impl<R> Drop for LocalAnswer<R> {
+impl<R, M> Drop for LocalAnswer<R, M> {
     fn drop(&mut self) {
         if let Some(to) = self.to.take() {
-            let why = match self.begun {
-                true => Unanswered::Begun,
-                false => Unanswered::Unread,
+            let message = self.message.take();
+            let why = match message {
+                None => Unanswered::Begun,
+                Some(_) => Unanswered::Unread,
             };
-            let _ = to.send(Err(why));
+            let _ = to.send(Err((why, message)));
         }
     }
 }

@@ -20,6 +20,14 @@ use crate::observe::timeline::Outgoing;
 use crate::observe::trace::Sent;
 use crate::process::Process;
 
+/// What became of an ask.
+pub(super) enum Outcome<R, M> {
+    /// Its answer.
+    Answer(Result<R, AskError>),
+    /// The actor has moved before it began the message: that is for its next life.
+    Moved(M),
+}
+
 /// Asks; with a time limit, that counts from now.
 pub(super) async fn ask<A, M>(
     process: &Process,
@@ -28,20 +36,25 @@ pub(super) async fn ask<A, M>(
     timeout: Option<Duration>,
     from: Option<Sent>,
     chain: Chain,
-) -> Result<M::Result, AskError>
+) -> Outcome<M::Result, M>
 where
     A: Accepts<M>,
     M: RemoteMessage,
 {
     let deadline = timeout.map(|after| Instant::now() + after);
-    let late = |fate| AskError::Timeout {
-        actor: hosted.label(),
-        after: timeout.unwrap_or_default(),
-        fate,
+    let late = |fate| {
+        Outcome::Answer(Err(AskError::Timeout {
+            actor: hosted.label(),
+            after: timeout.unwrap_or_default(),
+            fate,
+        }))
     };
-    let (to, mut answer) = LocalAnswer::new();
+    let (to, mut answer) = LocalAnswer::new(message);
     let (abort, registration) = AbortHandle::new_pair();
-    let mailbox = mailbox::<A>(hosted)?.clone();
+    let mailbox = match mailbox::<A>(hosted) {
+        Ok(mailbox) => mailbox.clone(),
+        Err(e) => return Outcome::Answer(Err(e)),
+    };
     let ticket = mailbox.ticket();
     let came = clock::now();
     let withdraw = mailbox.withdraw(ticket, abort);
@@ -55,36 +68,41 @@ where
             from,
             chain,
         };
-        mailbox.put(ticket, job(message, to, terms));
+        mailbox.put(ticket, to.job(terms));
     });
     let mut asked = Asked {
         waiting: place.map(|place| (hosted.gate.clone(), place)),
         withdraw: Some(withdraw),
     };
     let answered = until(deadline, &mut answer).await;
-    let unanswered = match answered {
+    let (why, message) = match answered {
         Some(Ok(Ok(reply))) => {
             asked.withdraw = None;
-            return Ok(reply);
+            return Outcome::Answer(Ok(reply));
         }
-        Some(Ok(Err(why))) => why,
-        Some(Err(_)) => Unanswered::Begun,
+        Some(Ok(Err(unanswered))) => unanswered,
+        Some(Err(_)) => (Unanswered::Begun, None),
         None => {
             // The reply may have come at the last moment.
             let unread = asked.withdraw();
             if let Ok(Ok(reply)) = answer.try_recv() {
-                return Ok(reply);
+                return Outcome::Answer(Ok(reply));
             }
-            return Err(late(match unread {
+            return late(match unread {
                 true => Fate::NotDelivered,
                 false => Fate::MaybeExecuted,
-            }));
+            });
         }
     };
     asked.withdraw = None;
-    match unanswered {
-        Unanswered::Expired => Err(late(Fate::NotDelivered)),
-        other => Err(self::unanswered(process, hosted, other).await),
+    let died = match why {
+        Unanswered::Expired => return late(Fate::NotDelivered),
+        Unanswered::Unread => died(process, hosted, Fate::NotDelivered),
+        Unanswered::Begun => died(process, hosted, Fate::MaybeExecuted),
+    };
+    match (died.await, message) {
+        (Death { moved: true, .. }, Some(message)) => Outcome::Moved(message),
+        (death, _) => Outcome::Answer(Err(death.error)),
     }
 }
 
@@ -94,7 +112,7 @@ pub(super) async fn unanswered(process: &Process, hosted: &Hosted, why: Unanswer
         Unanswered::Unread | Unanswered::Expired => Fate::NotDelivered,
         Unanswered::Begun => Fate::MaybeExecuted,
     };
-    died(process, hosted, fate).await
+    died(process, hosted, fate).await.error
 }
 
 /// Puts a message into the mailbox that wants no answer.
@@ -232,18 +250,27 @@ pub(super) fn mailbox<A: RemoteActor>(hosted: &Hosted) -> Result<&Mailbox<A>, As
 // An actor that ends drops its messages a moment before or after its death is known.
 const ORPHAN_GRACE: Duration = Duration::from_secs(1);
 
-async fn died(process: &Process, hosted: &Hosted, fate: Fate) -> AskError {
+struct Death {
+    error: AskError,
+    /// Whether the actor goes on elsewhere, and nothing of it failed.
+    moved: bool,
+}
+
+async fn died(process: &Process, hosted: &Hosted, fate: Fate) -> Death {
     let cause = tokio::time::timeout(ORPHAN_GRACE, hosted.cause_of_death()).await;
     let Ok(here) = cause else {
-        return AskError::NoReply {
-            actor: hosted.label(),
-        };
+        let actor = hosted.label();
+        let (error, moved) = (AskError::NoReply { actor }, false);
+        return Death { error, moved };
     };
     let after = process.head.after_life(hosted.id, hosted.incarnation).await;
-    AskError::ActorDied {
-        actor: hosted.label(),
-        restarting: after.as_ref().is_none_or(|a| a.restarting),
-        cause: after.map_or(here, |a| a.cause),
-        fate,
+    Death {
+        moved: after.as_ref().is_some_and(|a| a.moved),
+        error: AskError::ActorDied {
+            actor: hosted.label(),
+            restarting: after.as_ref().is_none_or(|a| a.restarting),
+            cause: after.map_or(here, |a| a.cause),
+            fate,
+        },
     }
 }

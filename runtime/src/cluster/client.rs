@@ -1,5 +1,7 @@
 //! A program's view of the cluster it has joined.
 
+use std::time::Duration;
+
 use crate::actor::{AskError, ElasticPool, Handle, RemoteActor, ReserveGroup, Spawn};
 use crate::cluster::Owner;
 use crate::control::{Request, Response};
@@ -148,6 +150,31 @@ impl Cluster {
             .await?
             .map_err(Error::Refused)?;
         Ok(())
+    }
+
+    /// Empties a node of its actors, after which it leaves the cluster; returns when it has. What can move (restarted,
+    /// or [`detached`](Spawn::detached)) begins its next life elsewhere, after the messages in its hands; the rest has
+    /// `within` to end by itself.
+    ///
+    /// # Errors
+    /// When the head is out of reach, there is no such node, or it is lost before it has left.
+    pub async fn drain(&self, node: &str, within: Duration) -> Result<()> {
+        self.request_drain(node, Some(within)).await
+    }
+
+    /// Lets a node stay that drains. What has moved does not come back by itself.
+    ///
+    /// # Errors
+    /// When the head is out of reach, there is no such node, or it is leaving already.
+    pub async fn cancel_drain(&self, node: &str) -> Result<()> {
+        self.request_drain(node, None).await
+    }
+
+    async fn request_drain(&self, node: &str, within: Option<Duration>) -> Result<()> {
+        let node = node.to_owned();
+        let request = Request::Drain { node, within };
+        let done = Process::current()?.head.request(request).await?;
+        done.map(|_| ()).map_err(Error::Refused)
     }
 
     /// The cluster at this moment.

@@ -21,6 +21,8 @@
 //! - DI-9: an actor begins a life only when all that its last life owned is dead.
 //! - DI-10: what an actor saved in its present life begins its next one; what an ended life says changes nothing.
 //! - DI-11: a life that is reported as begun and is not the present one is ended.
+//! - DI-12: a drain ends at once what can move, which begins its next life elsewhere though its policy were never, and
+//!   at its deadline what cannot; all of it has [`DeathCause::Drained`] in its record.
 //!
 //! What waits for a place is tried again in the order in which it began to wait, whenever something came free; of
 //! those that ask for the same, only the first that is refused is looked at. A large wish may be passed by small
@@ -36,6 +38,7 @@ use super::placement::{Placement, Unplaceable};
 use super::suggest::near_ones;
 use super::supervision::{Backoff, DeathCause, Supervisor};
 
+mod drain;
 mod event;
 mod groups;
 mod lives;

@@ -10,6 +10,7 @@
 //!   restarts are not used up.
 //! - HS-4: the head's clock goes on over its restart: times in the state are from the cluster's start. What waited
 //!   while there was no head has that time on top ([`HeadState::restore`]).
+//! - HS-5: after a call no draining node is waited for that runs nothing: it was told to leave.
 
 use std::collections::BTreeSet;
 use std::time::Duration;
@@ -120,11 +121,11 @@ impl HeadState {
             let (name, capacity) = (&member.hello.name, member.hello.capacity.clone());
             placement.add_node(member.id, name.as_str(), capacity);
             placement.set_suspect(member.id, true);
-            placement.set_draining(member.id, member.draining);
+            placement.set_draining(member.id, member.draining.is_some());
         }
         let mut missing = settings.expected.clone();
-        missing.retain(|name| membership.by_name(name).is_none());
         let pools = Pools::restore(&snapshot, now);
+        missing.retain(|name| membership.by_name(name).is_none() && !membership.has_left(name));
         let mut directory = Directory::restore(settings.limits, snapshot, &mut placement, now);
         directory.set_nodes_missing(!missing.is_empty());
         let owners = directory
@@ -220,7 +221,18 @@ impl HeadState {
     pub fn handle(&mut self, event: HeadEvent, now: Duration) -> Vec<HeadAction> {
         let mut out = self.take_in(event, now);
         self.follow_pools(&mut out, now);
+        self.dismiss(now, &mut out);
         out
+    }
+
+    /// Tells the draining nodes to leave that run nothing more: HS-5.
+    fn dismiss(&mut self, now: Duration, out: &mut Vec<HeadAction>) {
+        let draining = self.membership.members().filter(|m| m.draining.is_some());
+        let empty = draining.filter(|m| self.directory.on_node(m.id).next().is_none());
+        for node in empty.map(|m| m.id).collect::<Vec<_>>() {
+            let actions = self.membership.handle(MemberEvent::Emptied(node), now);
+            out.extend(actions.into_iter().map(HeadAction::Node));
+        }
     }
 
     fn take_in(&mut self, event: HeadEvent, now: Duration) -> Vec<HeadAction> {
@@ -341,6 +353,7 @@ impl HeadState {
         );
         out.extend(self.pools.poll(now).into_iter().map(HeadAction::Pool));
         self.follow_pools(&mut out, now);
+        self.dismiss(now, &mut out);
         out
     }
 
@@ -361,6 +374,13 @@ impl HeadState {
     fn follow(&mut self, actions: Vec<MemberAction>, now: Duration) -> Vec<HeadAction> {
         let mut out = Vec::new();
         for action in actions {
+            if let MemberAction::Draining { node, on: true } = &action {
+                let there = self.directory.on_node(*node).map(|r| r.spawn.actor);
+                let there: Vec<_> = there.collect();
+                self.placement.set_draining(*node, true);
+                let leave = self.pools.node_drains(there, now);
+                out.extend(leave.into_iter().map(HeadAction::Pool));
+            }
             let followed = match &action {
                 MemberAction::Joined { node, name, .. } => {
                     let hello = self.membership.get(*node).map(|member| &member.hello);
@@ -376,8 +396,13 @@ impl HeadState {
                 MemberAction::Left { node, name } => self.node_gone(*node, name, "it left", now),
                 MemberAction::Draining { node, on } => {
                     self.placement.set_draining(*node, *on);
-                    self.directory.node_gained(&mut self.placement, now)
+                    match *on {
+                        true => self.drain(*node, false, now),
+                        false => self.directory.node_gained(&mut self.placement, now),
+                    }
                 }
+                MemberAction::Overdue(node) => self.drain(*node, true, now),
+                MemberAction::Emptied(_) => Vec::new(),
                 MemberAction::Suspected { node, .. } => {
                     self.placement.set_suspect(*node, true);
                     Vec::new()
@@ -394,6 +419,19 @@ impl HeadState {
         out
     }
 
+    fn drain(&mut self, node: NodeId, all: bool, now: Duration) -> Vec<ActorAction> {
+        let Some(member) = self.membership.get(node) else {
+            return Vec::new();
+        };
+        let Some(draining) = &member.draining else {
+            return Vec::new();
+        };
+        let why = format!("{}: {}", member.hello.name, draining.order.why);
+        let until = draining.order.until;
+        self.directory
+            .drain(node, &why, until, all, &mut self.placement, now)
+    }
+
     fn node_gone(
         &mut self,
         node: NodeId,
@@ -402,7 +440,7 @@ impl HeadState {
         now: Duration,
     ) -> Vec<ActorAction> {
         self.placement.remove_node(node);
-        if self.expected.contains(name) {
+        if self.expected.contains(name) && !self.membership.has_left(name) {
             self.missing.insert(name.to_owned());
         }
         self.directory.set_nodes_missing(!self.missing.is_empty());

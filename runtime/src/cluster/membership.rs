@@ -14,6 +14,8 @@
 //!   (3 s by default, so within the 5 s that are promised).
 //! - MB-7: after the head's restart every member is suspect until it joins again, and lost if it does
 //!   not within `after_restart`.
+//! - MB-8: a node that drains comes to `Emptied` at most [`END_WITHIN`] after its deadline, whatever its actors do, and
+//!   is gone after that in whatever way: it has `Left`. It is not expected again before a process joins under its name.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::net::SocketAddr;
@@ -23,8 +25,12 @@ use serde::{Deserialize, Serialize};
 
 use super::demand::Capacity;
 use super::ids::NodeId;
+use super::snapshot::NameRow;
 
+mod drain;
 mod rows;
+
+pub use drain::{DrainOrder, DrainStage, Draining, END_WITHIN};
 
 /// How patient the head is with silent nodes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -85,13 +91,15 @@ pub enum MemberEvent {
     },
     /// It leaves in good order.
     Leave(NodeId),
-    /// Give it no more actors (or give it some again).
+    /// Give it no more actors and take away those that it has; then it leaves. Without an order: it may stay.
     Drain {
         /// The node.
         node: NodeId,
-        /// Whether it drains.
-        on: bool,
+        /// Why, and until when.
+        order: Option<DrainOrder>,
     },
+    /// What a draining node ran is gone.
+    Emptied(NodeId),
 }
 
 /// What the head has to do or to tell.
@@ -135,13 +143,17 @@ pub enum MemberAction {
         /// Its name.
         name: String,
     },
-    /// It begins or ends to drain.
+    /// It begins or ends to drain, or has less time for that.
     Draining {
         /// The node.
         node: NodeId,
         /// Whether it drains.
         on: bool,
     },
+    /// It drains, and its time is up: what it still runs is to end.
+    Overdue(NodeId),
+    /// It has drained: tell it to leave.
+    Emptied(NodeId),
 }
 
 /// Whether a member is well.
@@ -169,8 +181,8 @@ pub struct Member {
     pub incarnation: u32,
     /// Whether it is well.
     pub health: Health,
-    /// Whether it takes no more actors.
-    pub draining: bool,
+    /// Where it takes no more actors, since it is to leave: how far that is.
+    pub draining: Option<Draining>,
     /// When it joined, from the head's start.
     pub joined: Duration,
     /// When it was last heard of, from the head's start.
@@ -204,7 +216,7 @@ pub struct Membership {
     next_id: u64,
     members: BTreeMap<NodeId, Member>,
     by_name: BTreeMap<String, NodeId>,
-    incarnations: BTreeMap<String, u32>,
+    names: BTreeMap<String, NameRow>,
     departed: VecDeque<Departed>,
     /// Rows that changed since they were last taken.
     changed: BTreeSet<NodeId>,
@@ -219,7 +231,7 @@ impl Membership {
             next_id: 1,
             members: BTreeMap::new(),
             by_name: BTreeMap::new(),
-            incarnations: BTreeMap::new(),
+            names: BTreeMap::new(),
             departed: VecDeque::new(),
             changed: BTreeSet::new(),
             changed_names: BTreeSet::new(),
@@ -255,23 +267,9 @@ impl Membership {
             MemberEvent::Disconnected { node, why } => {
                 self.disconnected(node, why, now, &mut actions)
             }
-            MemberEvent::Leave(node) => {
-                if let Some(member) = self.remove(node, "it left".to_owned(), now) {
-                    actions.push(MemberAction::Left {
-                        node,
-                        name: member.hello.name,
-                    });
-                }
-            }
-            MemberEvent::Drain { node, on } => {
-                if let Some(member) = self.members.get_mut(&node)
-                    && member.draining != on
-                {
-                    member.draining = on;
-                    self.changed.insert(node);
-                    actions.push(MemberAction::Draining { node, on });
-                }
-            }
+            MemberEvent::Leave(node) => self.leave(node, now, &mut actions),
+            MemberEvent::Drain { node, order } => self.drain(node, order, &mut actions),
+            MemberEvent::Emptied(node) => self.emptied(node, &mut actions),
         }
         actions
     }
@@ -307,6 +305,7 @@ impl Membership {
         for (node, why) in lost {
             self.lose(node, why, now, &mut actions);
         }
+        self.poll_drains(now, &mut actions);
         actions
     }
 
@@ -315,11 +314,15 @@ impl Membership {
         let patience = self.patience;
         self.members
             .values()
-            .map(|member| match member.health {
-                Health::Alive => member
-                    .lost_at(patience)
-                    .min(member.last_seen + patience.suspect_after),
-                Health::Suspect { .. } => member.lost_at(patience),
+            .map(|member| {
+                let health = match member.health {
+                    Health::Alive => member
+                        .lost_at(patience)
+                        .min(member.last_seen + patience.suspect_after),
+                    Health::Suspect { .. } => member.lost_at(patience),
+                };
+                let drain = member.draining.as_ref().and_then(Draining::next_deadline);
+                drain.map_or(health, |at| at.min(health))
             })
             .min()
     }
@@ -340,6 +343,10 @@ impl Membership {
                 }
                 actions.push(MemberAction::Rejoined(node));
                 member.revive(actions);
+                // It may not have heard it.
+                if member.is_leaving() {
+                    actions.push(MemberAction::Emptied(node));
+                }
                 return;
             }
             let why = "a new process joined under its name".to_owned();
@@ -348,15 +355,16 @@ impl Membership {
         let node = NodeId(self.next_id);
         self.next_id += 1;
         let name = hello.name.clone();
-        let incarnation = self.incarnations.entry(name.clone()).or_default();
-        *incarnation += 1;
-        let incarnation = *incarnation;
+        let known = self.names.entry(name.clone()).or_default();
+        known.incarnations += 1;
+        known.left = false;
+        let incarnation = known.incarnations;
         let member = Member {
             id: node,
             hello,
             incarnation,
             health: Health::Alive,
-            draining: false,
+            draining: None,
             joined: now,
             last_seen: now,
             disconnected: None,
@@ -406,6 +414,9 @@ impl Membership {
     }
 
     fn lose(&mut self, node: NodeId, why: String, now: Duration, actions: &mut Vec<MemberAction>) {
+        if self.members.get(&node).is_some_and(Member::is_leaving) {
+            return self.leave(node, now, actions);
+        }
         if let Some(member) = self.remove(node, why.clone(), now) {
             actions.push(MemberAction::Lost {
                 node,
@@ -429,10 +440,10 @@ impl Membership {
             why,
         });
         // Bounded: names that come and go for ever (autoscaled nodes) begin to count anew.
-        if self.incarnations.len() > 2 * DEPARTED_KEPT + self.members.len() {
+        if self.names.len() > 2 * DEPARTED_KEPT + self.members.len() {
             let (by_name, departed) = (&self.by_name, &self.departed);
             let changed = &mut self.changed_names;
-            self.incarnations.retain(|name, _| {
+            self.names.retain(|name, _| {
                 let keep = by_name.contains_key(name) || departed.iter().any(|d| d.name == *name);
                 if !keep {
                     changed.insert(name.clone());

@@ -20,7 +20,7 @@ use serde::{Deserialize, Serialize};
 use super::demand::Demand;
 use super::directory::{ActorRecord, GroupRecord};
 use super::ids::{ActorId, GroupId, NodeId, PoolId};
-use super::membership::Hello;
+use super::membership::{Draining, Hello};
 use super::placement::{Reservation, Strategy};
 use super::pools::PoolRecord;
 use super::supervision::Supervisor;
@@ -32,10 +32,19 @@ pub struct MemberRow {
     pub hello: Hello,
     /// How many processes have been members under its name, with this one.
     pub incarnation: u32,
-    /// Whether it takes no more actors.
-    pub draining: bool,
+    /// Where it takes no more actors, since it is to leave: how far that is.
+    pub draining: Option<Draining>,
     /// When it joined, on the head's clock.
     pub joined: Duration,
+}
+
+/// A node's name, as it is written down.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct NameRow {
+    /// How many processes have been members under it.
+    pub incarnations: u32,
+    /// Whether the last of them left after a drain: then it is not launched again, nor waited for.
+    pub left: bool,
 }
 
 /// An actor that is not dead, as it is written down.
@@ -104,8 +113,8 @@ pub enum Change {
     Counters(Counters),
     /// A member.
     Member(NodeId, Option<MemberRow>),
-    /// How many processes have been members under a name.
-    Incarnations(String, Option<u32>),
+    /// What is known of a node's name.
+    Name(String, Option<NameRow>),
     /// An actor that is not dead.
     Actor(ActorId, Option<Box<ActorRow>>),
     /// A placement group.
@@ -125,8 +134,8 @@ pub struct Snapshot {
     pub counters: Counters,
     /// The members.
     pub members: BTreeMap<NodeId, MemberRow>,
-    /// How many processes have been members under each name.
-    pub incarnations: BTreeMap<String, u32>,
+    /// What is known of the names of nodes.
+    pub names: BTreeMap<String, NameRow>,
     /// The actors that are not dead.
     pub actors: BTreeMap<ActorId, ActorRow>,
     /// The placement groups.
@@ -145,7 +154,7 @@ impl Snapshot {
         match change {
             Change::Counters(counters) => self.counters = counters,
             Change::Member(node, row) => set(&mut self.members, node, row),
-            Change::Incarnations(name, count) => set(&mut self.incarnations, name, count),
+            Change::Name(name, row) => set(&mut self.names, name, row),
             Change::Actor(actor, row) => set(&mut self.actors, actor, row.map(|row| *row)),
             Change::Group(group, row) => set(&mut self.groups, group, row.map(|row| *row)),
             Change::Pool(pool, row) => set(&mut self.pools, pool, row.map(|row| *row)),

@@ -233,9 +233,9 @@ impl Holder {
         }
     }
 
-    /// Tells it to end, and kills it if it has not within `patience`. Returns when it is gone.
+    /// Tells a node to end without a drain, and kills it if it has not within `patience`. Returns when it is gone.
     pub(crate) fn end(self, patience: Duration) -> Result<()> {
-        self.terminate()?;
+        self.signal(Signal::SIGQUIT)?;
         let (gone, told) = std::sync::mpsc::channel();
         let (pid, address, file) = (self.pid, self.address, self.file.try_clone());
         let waiting = std::thread::spawn(move || {

@@ -20,7 +20,7 @@ type Rows = TableDefinition<'static, u64, &'static [u8]>;
 type Named = TableDefinition<'static, &'static str, &'static [u8]>;
 
 const META: Named = TableDefinition::new("meta");
-const INCARNATIONS: Named = TableDefinition::new("incarnations");
+const NAMES: Named = TableDefinition::new("names");
 const MEMBERS: Rows = TableDefinition::new("members");
 const ACTORS: Rows = TableDefinition::new("actors");
 const GROUPS: Rows = TableDefinition::new("groups");
@@ -142,7 +142,7 @@ impl HeadStore {
             let write = database.begin_write().map_err(Fault::of)?;
             {
                 let mut meta = write.open_table(META).map_err(Fault::of)?;
-                let mut incarnations = write.open_table(INCARNATIONS).map_err(Fault::of)?;
+                let mut names = write.open_table(NAMES).map_err(Fault::of)?;
                 let mut members = write.open_table(MEMBERS).map_err(Fault::of)?;
                 let mut actors = write.open_table(ACTORS).map_err(Fault::of)?;
                 let mut groups = write.open_table(GROUPS).map_err(Fault::of)?;
@@ -154,8 +154,8 @@ impl HeadStore {
                         Change::Counters(counters) => {
                             put(&mut meta, COUNTERS, Some(bytes(counters)?))?;
                         }
-                        Change::Incarnations(name, count) => {
-                            put(&mut incarnations, name.as_str(), row(count)?)?;
+                        Change::Name(name, known) => {
+                            put(&mut names, name.as_str(), row(known)?)?;
                         }
                         Change::Member(node, member) => put(&mut members, node.0, row(member)?)?,
                         Change::Actor(actor, record) => put(&mut actors, actor.0, row(record)?)?,
@@ -239,11 +239,11 @@ impl HeadStore {
                 snapshot.counters = value::<Counters>(COUNTERS, counters.value())?;
             }
         }
-        if let Some(incarnations) = named(INCARNATIONS)? {
-            for entry in incarnations.iter().map_err(Fault::of)? {
-                let (name, count) = entry.map_err(Fault::of)?;
-                let count = value(name.value(), count.value())?;
-                snapshot.incarnations.insert(name.value().to_owned(), count);
+        if let Some(names) = named(NAMES)? {
+            for entry in names.iter().map_err(Fault::of)? {
+                let (name, known) = entry.map_err(Fault::of)?;
+                let known = value(name.value(), known.value())?;
+                snapshot.names.insert(name.value().to_owned(), known);
             }
         }
         each(&read, MEMBERS, |id, bytes| {

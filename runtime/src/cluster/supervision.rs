@@ -7,6 +7,7 @@
 //! - SV-2: the wait before restart *n* (from 1) is `start * factor^(n-1)`, at most `cap`.
 //! - SV-3: what was stopped on purpose (`Stopped`, `OwnerGone`, `Unplaceable`) never restarts.
 //! - SV-4: the last death's cause is never hidden: giving up keeps it.
+//! - SV-5: a move to another node counts as no restart and waits for nothing.
 
 use std::collections::VecDeque;
 use std::fmt;
@@ -79,6 +80,8 @@ pub enum DeathCause {
     ProcessDied(String),
     /// It could not be started: its arguments did not decode, its `restore` failed, ...
     StartFailed(String),
+    /// Its node was drained (the node's name, and why); an actor that can move lives on elsewhere.
+    Drained(String),
     /// The actor or driver that owned it is gone.
     OwnerGone,
     /// No node could take it (why, node by node).
@@ -105,6 +108,7 @@ impl DeathCause {
             DeathCause::OutOfMemory { .. } => "out_of_memory",
             DeathCause::ProcessDied(_) => "process_died",
             DeathCause::StartFailed(_) => "start_failed",
+            DeathCause::Drained(_) => "drained",
             DeathCause::OwnerGone => "owner_gone",
             DeathCause::Unplaceable(_) => "unplaceable",
             DeathCause::GaveUp { .. } => "gave_up",
@@ -123,6 +127,11 @@ impl DeathCause {
                 | DeathCause::ProcessDied(_)
                 | DeathCause::StartFailed(_)
         )
+    }
+
+    /// Whether another life may follow one that ends so: a failure, or a move.
+    pub fn may_live_on(&self) -> bool {
+        self.is_failure() || matches!(self, DeathCause::Drained(_))
     }
 }
 
@@ -154,6 +163,7 @@ impl fmt::Display for DeathCause {
             }
             DeathCause::ProcessDied(how) => write!(f, "its process died: {how}"),
             DeathCause::StartFailed(why) => write!(f, "it could not be started: {why}"),
+            DeathCause::Drained(why) => write!(f, "it was drained: {why}"),
             DeathCause::OwnerGone => f.write_str("its owner is gone"),
             DeathCause::Unplaceable(why) => write!(f, "no node could take it: {why}"),
             DeathCause::GaveUp { restarts, last } => {
@@ -298,6 +308,19 @@ impl Supervisor {
         self.in_a_row = self.in_a_row.saturating_add(1);
         Fate::Restart {
             at: now + self.backoff.wait(self.in_a_row),
+            attempt: self.in_a_row,
+        }
+    }
+
+    /// Its life ended only to begin again on another node: SV-5.
+    pub fn moved(&mut self, now: Duration) -> Fate {
+        if let Some(since) = self.alive_since.take()
+            && now.saturating_sub(since) >= self.backoff.reset_after
+        {
+            self.in_a_row = 0;
+        }
+        Fate::Restart {
+            at: now,
             attempt: self.in_a_row,
         }
     }

@@ -1,6 +1,7 @@
 //! A node's process: it joins the head and hosts the actors that it is told to.
 
 mod end;
+mod leave;
 
 use std::collections::HashMap;
 use std::net::SocketAddr;
@@ -8,6 +9,7 @@ use std::sync::{Arc, Mutex, MutexGuard};
 
 use tokio::sync::mpsc;
 
+use self::leave::Leave;
 use super::MachineFacts;
 use super::arrivals::{Arrivals, Arrived};
 use super::book::{Book, Order};
@@ -81,6 +83,7 @@ pub(crate) async fn run(config: ClusterConfig, name: &str, head: SocketAddr) -> 
 
     use tokio::signal::unix::{SignalKind, signal};
     let mut terminate = signal(SignalKind::terminate()).map_err(Error::Thread)?;
+    let mut quit = signal(SignalKind::quit()).map_err(Error::Thread)?;
     // Ctrl-C in a terminal reaches every process of the group: the driver's, not ours to act on.
     let _interrupt = signal(SignalKind::interrupt()).map_err(Error::Thread)?;
     let (workers, mut ends) = Workers::new(Common {
@@ -126,6 +129,7 @@ pub(crate) async fn run(config: ClusterConfig, name: &str, head: SocketAddr) -> 
     };
     daemon.told.tell_head();
     let mut ended = Ok(());
+    let mut leave = Leave::new(config.drain);
     loop {
         // Channels and a signal: nothing is lost by a branch that is not taken.
         tokio::select! {
@@ -136,6 +140,10 @@ pub(crate) async fn run(config: ClusterConfig, name: &str, head: SocketAddr) -> 
                 }
                 Some(FromHead::Shutdown { why }) => {
                     tracing::info!(%why, "the cluster ends");
+                    break;
+                }
+                Some(FromHead::Depart { why }) => {
+                    daemon.depart(&why, &mut orders).await;
                     break;
                 }
                 Some(FromHead::Heard { actor, incarnation }) => {
@@ -161,7 +169,16 @@ pub(crate) async fn run(config: ClusterConfig, name: &str, head: SocketAddr) -> 
             Some(event) = ends.recv() => daemon.worker(event).await,
             Some(arrived) = arrived.recv() => daemon.arrived(arrived).await,
             _ = terminate.recv() => {
-                tracing::info!("told to end (SIGTERM)");
+                if leave.begin(&daemon.process).await.is_break() {
+                    break;
+                }
+            }
+            () = leave.overdue() => {
+                tracing::warn!("the head has not let this node go in time: it ends");
+                break;
+            }
+            _ = quit.recv() => {
+                tracing::info!("told to end at once (SIGQUIT)");
                 let _ = daemon.process.head.say(ToHead::Leaving).await;
                 break;
             }

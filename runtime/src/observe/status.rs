@@ -140,8 +140,10 @@ impl Status {
                 address: member.hello.address.to_string(),
                 incarnation: member.incarnation,
                 health: match &member.health {
-                    Health::Alive if member.draining => "draining".to_owned(),
-                    Health::Alive => "alive".to_owned(),
+                    Health::Alive => match &member.draining {
+                        Some(draining) => draining.in_words(now),
+                        None => "alive".to_owned(),
+                    },
                     Health::Suspect { why, .. } => format!("suspect: {why}"),
                 },
                 class: member.hello.class.clone(),

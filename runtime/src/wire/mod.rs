@@ -78,4 +78,4 @@ impl Hello {
 }
 
 /// The version of the frames. It changes when an old peer would misread a new one.
-pub const PROTOCOL: u32 = 4;
+pub const PROTOCOL: u32 = 5;

@@ -157,7 +157,7 @@ fn every_mistake_gets_a_place_and_a_way_out() {
         ),
         (
             format!("{node}[pool.p]\nmaximum = 1"),
-            "4:1: unknown key `maximum` in [pool.p]; did you mean `max`? (known here: min, max, target_queue, idle_s)",
+            "4:1: unknown key `maximum` in [pool.p]; did you mean `max`? (known here: min, max, target_queue, idle_s, cool_down_s)",
         ),
         (
             format!("{node}cores = 1"),

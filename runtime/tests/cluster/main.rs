@@ -3,6 +3,7 @@
 
 mod config;
 mod deaths;
+mod drain;
 mod groups;
 mod head;
 mod head_restart;

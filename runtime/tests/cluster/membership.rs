@@ -1,5 +1,5 @@
 use corehold::cluster::membership::{Health, Membership, Patience};
-use corehold::cluster::{Capacity, Hello, MemberAction, MemberEvent, NodeId};
+use corehold::cluster::{Capacity, DrainOrder, Hello, MemberAction, MemberEvent, NodeId};
 
 use crate::{ms, s};
 
@@ -96,7 +96,7 @@ fn a_new_process_takes_the_name_and_old_news_change_nothing_mb1_mb3() {
         MemberEvent::Leave(NodeId(1)),
         MemberEvent::Drain {
             node: NodeId(1),
-            on: true,
+            order: Some(order(5)),
         },
     ] {
         assert!(members.handle(event, s(2)).is_empty());
@@ -104,8 +104,8 @@ fn a_new_process_takes_the_name_and_old_news_change_nothing_mb1_mb3() {
     assert_eq!(members.members().count(), 1);
     let member = members.by_name("bench").unwrap();
     assert_eq!(
-        (member.id, member.last_seen, member.draining),
-        (NodeId(2), s(1), false)
+        (member.id, member.last_seen, member.draining.clone()),
+        (NodeId(2), s(1), None)
     );
 }
 
@@ -146,25 +146,127 @@ fn a_cut_connection_gives_a_second_to_come_back_mb5_mb6() {
     );
 }
 
-#[test]
-fn leaving_and_draining() {
-    let mut members = with_one_node();
-    let drain = MemberEvent::Drain {
+fn order(until: u64) -> DrainOrder {
+    DrainOrder {
+        why: "an operator".to_owned(),
+        until: s(until),
+    }
+}
+
+fn drain(order: Option<DrainOrder>) -> MemberEvent {
+    MemberEvent::Drain {
         node: NodeId(1),
-        on: true,
-    };
-    let draining = MemberAction::Draining {
+        order,
+    }
+}
+
+fn draining(on: bool) -> MemberAction {
+    MemberAction::Draining {
         node: NodeId(1),
-        on: true,
-    };
-    assert_eq!(members.handle(drain.clone(), s(1)), [draining]);
-    assert!(members.handle(drain, s(1)).is_empty());
-    let left = MemberAction::Left {
+        on,
+    }
+}
+
+fn left() -> MemberAction {
+    MemberAction::Left {
         node: NodeId(1),
         name: "bench".to_owned(),
-    };
-    assert_eq!(members.handle(MemberEvent::Leave(NodeId(1)), s(1)), [left]);
-    assert!(members.by_name("bench").is_none());
+    }
+}
+
+/// With a heartbeat every half second until then, so that nothing is lost.
+fn pass(members: &mut Membership, from: u64, to: u64) -> Vec<MemberAction> {
+    let mut actions = Vec::new();
+    for at in (from * 2..=to * 2).map(|half| ms(half * 500)) {
+        actions.extend(members.handle(MemberEvent::Heartbeat(NodeId(1)), at));
+        actions.extend(members.poll(at));
+    }
+    actions
+}
+
+#[test]
+fn who_leaves_without_a_drain_is_expected_again() {
+    let mut members = with_one_node();
+    assert_eq!(
+        members.handle(MemberEvent::Leave(NodeId(1)), s(1)),
+        [left()]
+    );
+    assert!(members.by_name("bench").is_none() && !members.has_left("bench"));
+}
+
+#[test]
+fn an_emptied_node_leaves_in_whatever_way_it_goes_mb8() {
+    let leave = MemberEvent::Leave(NodeId(1));
+    for goes in [Some(leave), Some(cut(1)), None] {
+        let mut members = with_one_node();
+        assert_eq!(
+            members.handle(drain(Some(order(9))), s(1)),
+            [draining(true)]
+        );
+        let emptied = members.handle(MemberEvent::Emptied(NodeId(1)), s(1));
+        assert_eq!(emptied, [MemberAction::Emptied(NodeId(1))]);
+        let again = members.handle(MemberEvent::Emptied(NodeId(1)), s(1));
+        assert!(again.is_empty());
+        assert!(
+            members.handle(drain(None), s(1)).is_empty(),
+            "it is too late"
+        );
+        let mut gone: Vec<_> = goes
+            .into_iter()
+            .flat_map(|e| members.handle(e, s(1)))
+            .collect();
+        gone.extend(members.poll(s(9)));
+        gone.retain(|action| !matches!(action, MemberAction::Suspected { .. }));
+        assert_eq!(gone, [left()]);
+        assert!(members.has_left("bench"));
+        members.handle(MemberEvent::Join(hello("bench", 9)), s(10));
+        assert!(!members.has_left("bench"));
+    }
+}
+
+#[test]
+fn a_drain_ends_whatever_the_actors_do_mb8() {
+    let mut members = with_one_node();
+    members.handle(drain(Some(order(5))), s(0));
+    assert_eq!(pass(&mut members, 0, 4), []);
+    assert_eq!(
+        pass(&mut members, 5, 14),
+        [MemberAction::Overdue(NodeId(1))]
+    );
+    assert_eq!(
+        pass(&mut members, 15, 30),
+        [MemberAction::Emptied(NodeId(1))]
+    );
+    // It did not hear it, and joins again.
+    let back = members.handle(MemberEvent::Join(hello("bench", 7)), s(30));
+    let told = [
+        MemberAction::Rejoined(NodeId(1)),
+        MemberAction::Emptied(NodeId(1)),
+    ];
+    assert_eq!(back, told);
+}
+
+#[test]
+fn of_two_drains_the_shorter_counts_and_both_can_be_cancelled() {
+    let mut members = with_one_node();
+    assert_eq!(
+        members.handle(drain(Some(order(60))), s(0)),
+        [draining(true)]
+    );
+    assert!(members.handle(drain(Some(order(90))), s(0)).is_empty());
+    assert_eq!(
+        members.handle(drain(Some(order(5))), s(0)),
+        [draining(true)]
+    );
+    assert_eq!(pass(&mut members, 1, 5), [MemberAction::Overdue(NodeId(1))]);
+    assert_eq!(members.handle(drain(None), s(5)), [draining(false)]);
+    assert!(members.handle(drain(None), s(5)).is_empty());
+    assert_eq!(pass(&mut members, 6, 60), []);
+    assert!(
+        members
+            .handle(MemberEvent::Emptied(NodeId(1)), s(60))
+            .is_empty()
+    );
 }
 
 #[test]

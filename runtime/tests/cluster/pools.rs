@@ -7,9 +7,9 @@ use corehold::PoolId;
 use corehold::cluster::membership::Patience;
 use corehold::cluster::pools::MemberState;
 use corehold::cluster::{
-    ActorAction, ActorEvent, ActorId, CallerLoad, DeathCause, Demand, DriverEvent, HeadAction,
-    HeadEvent, HeadSettings, HeadState, Owner, PoolAction, PoolEvent, PoolRequest, Sizing,
-    SpawnRequest,
+    ActorAction, ActorEvent, ActorId, CallerLoad, DeathCause, Demand, DrainOrder, DriverEvent,
+    HeadAction, HeadEvent, HeadSettings, HeadState, MemberEvent, Owner, PoolAction, PoolEvent,
+    PoolRequest, Sizing, SpawnRequest,
 };
 
 use crate::head::{actor, head, join, starts, stops};
@@ -388,3 +388,45 @@ fn is_stop(action: &HeadAction) -> Option<(ActorId, u32)> {
 
 /// Asks that callers have with members.
 type With = BTreeMap<ActorId, u32>;
+
+#[test]
+fn members_on_a_node_that_leaves_are_let_go_and_replaced_po7() {
+    let owned = PoolRequest {
+        member: SpawnRequest {
+            owner: Owner::Driver(3),
+            ..wish(0)
+        },
+        ..request(sizing(2, 4))
+    };
+    let mut head = patient();
+    join(&mut head, "one", 1, s(0));
+    head.handle(HeadEvent::Driver(DriverEvent::Joined(3)), s(0));
+    let actions = pool(&mut head, PoolEvent::Wish(Box::new(owned)), s(0));
+    alive(&mut head, &actions, s(0));
+    let both = head.pools().get(POOL).unwrap().working();
+    load(&mut head, 0, &[(both[0], 1)], s(1));
+    join(&mut head, "two", 1, s(1));
+    let node = head.membership().by_name("one").unwrap().id;
+    let order = DrainOrder {
+        why: "an operator".to_owned(),
+        until: s(60),
+    };
+    let drain = MemberEvent::Drain {
+        node,
+        order: Some(order),
+    };
+    let actions = head.handle(HeadEvent::Node(drain), s(2));
+    let new = starts(&actions);
+    assert_eq!(new.len(), 2, "replaced at once");
+    let two = head.membership().by_name("two").unwrap().id;
+    assert!(new.iter().all(|order| order.node == two));
+    assert!(stops(&actions).is_empty(), "no caller has heard of it");
+    alive(&mut head, &actions, s(2));
+    assert_eq!(head.pools().get(POOL).unwrap().working().len(), 2);
+    // The idle one goes, the other one when its work is done; though more are wanted it is not taken back.
+    let actions = load(&mut head, 9, &[(both[0], 1)], s(3));
+    assert_eq!(stops(&actions), [(both[1].0, 1, false)]);
+    assert!(starts(&actions).iter().all(|order| order.node == two));
+    let actions = load(&mut head, 0, &[], s(4));
+    assert_eq!(stops(&actions), [(both[0].0, 1, false)]);
+}

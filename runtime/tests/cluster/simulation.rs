@@ -8,9 +8,9 @@ use std::time::Duration;
 use corehold::cluster::placement::Usage;
 use corehold::cluster::{
     ActorAction, ActorEvent, ActorId, ActorState, Affinity, BundleRef, Change, DeathCause, Demand,
-    GroupId, GroupRequest, GroupState, HeadAction, HeadEvent, HeadState, LabelRule, LastWords,
-    MemberAction, MemberEvent, Milli, NodeId, Owner, Restart, Return, Snapshot, SpawnRequest,
-    Strategy,
+    DrainOrder, GroupId, GroupRequest, GroupState, HeadAction, HeadEvent, HeadState, LabelRule,
+    LastWords, MemberAction, MemberEvent, Milli, NodeId, Owner, Restart, Return, Snapshot,
+    SpawnRequest, Strategy,
 };
 use rand::rngs::StdRng;
 use rand::{RngExt, SeedableRng};
@@ -53,6 +53,7 @@ pub(crate) struct Sim {
     boots: u64,
     /// Groups that were reserved at some time.
     reserved: BTreeSet<GroupId>,
+    drained: u32,
 }
 
 impl Sim {
@@ -72,6 +73,7 @@ impl Sim {
             seen: BTreeMap::new(),
             boots: 0,
             reserved: BTreeSet::new(),
+            drained: 0,
         }
     }
 
@@ -106,6 +108,12 @@ impl Sim {
                         self.joined.contains(&node) && self.gone.insert(node),
                         "MB-2: gone once"
                     );
+                }
+                HeadAction::Node(MemberAction::Emptied(node)) => {
+                    self.drained += 1;
+                    if let Some(sim) = self.node(node).filter(|sim| sim.connected) {
+                        sim.told_to_leave = true;
+                    }
                 }
                 HeadAction::Node(_) => {}
                 HeadAction::Actor(action) => self.obey_actor(action),
@@ -156,7 +164,7 @@ impl Sim {
         let seen = self.seen.entry(actor).or_default();
         match state {
             ActorState::Alive { .. } => seen.alive_at = Some(self.now),
-            ActorState::Restarting { .. } => {
+            ActorState::Restarting { after, .. } => {
                 if seen
                     .alive_at
                     .take()
@@ -164,8 +172,10 @@ impl Sim {
                 {
                     seen.in_a_row = 0;
                 }
-                seen.in_a_row += 1;
+                let moves = matches!(after, DeathCause::Drained(_));
+                seen.in_a_row += u32::from(!moves);
                 match self.policies[&actor] {
+                    // None of them is detached.
                     Restart::Never => panic!("{actor} restarts, and never should"),
                     Restart::OnFailure { max } => assert!(seen.in_a_row <= max, "SV-1"),
                     Restart::Always => {}
@@ -444,8 +454,12 @@ impl Sim {
             3 => self.nodes.get_mut(name).expect("as above").silent ^= true,
             4 => {
                 if let Some(node) = id {
-                    let on = self.chance(30);
-                    self.feed(HeadEvent::Node(MemberEvent::Drain { node, on }));
+                    let within = ms(self.rng.random_range(0..6_000));
+                    let order = self.chance(70).then(|| DrainOrder {
+                        why: "chance".to_owned(),
+                        until: self.now + within,
+                    });
+                    self.feed(HeadEvent::Node(MemberEvent::Drain { node, order }));
                 }
             }
             _ => {
@@ -475,6 +489,13 @@ impl Sim {
 
     /// Everything is stopped and every node is well: nothing may be left.
     fn end(&mut self) {
+        let members = self.head.membership().members();
+        for node in members.map(|member| member.id).collect::<Vec<_>>() {
+            let order = None;
+            self.feed(HeadEvent::Node(MemberEvent::Drain { node, order }));
+        }
+        // Those that were told to leave do.
+        self.pass(s(1));
         for name in NAMES {
             match self.nodes.get_mut(name) {
                 None => self.start(name),
@@ -534,7 +555,8 @@ impl Sim {
 
 #[test]
 fn invariants_hold_whatever_happens() {
-    let (mut restarts, mut losses, mut alive, mut deaths, mut groups) = (0, 0, 0, 0, 0);
+    let (mut restarts, mut losses, mut alive, mut deaths) = (0, 0, 0, 0);
+    let (mut groups, mut drained) = (0, 0);
     for seed in 0..24 {
         let mut sim = Sim::new(seed);
         let outcome = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| {
@@ -548,6 +570,7 @@ fn invariants_hold_whatever_happens() {
         losses += sim.gone.len();
         deaths += sim.deaths;
         groups += sim.reserved.len();
+        drained += sim.drained;
         alive += sim
             .seen
             .values()
@@ -556,7 +579,7 @@ fn invariants_hold_whatever_happens() {
     }
     // The storm was one.
     assert!(
-        restarts > 200 && losses > 80 && alive > 200 && groups > 50 && deaths > 50,
-        "{restarts} {losses} {alive} {groups} {deaths}"
+        restarts > 200 && losses > 80 && alive > 200 && groups > 50 && deaths > 50 && drained > 10,
+        "{restarts} {losses} {alive} {groups} {deaths} {drained}"
     );
 }

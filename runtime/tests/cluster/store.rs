@@ -39,7 +39,7 @@ fn a_replayed_store_is_the_state_at_every_prefix_st2() {
 fn same(read: &Snapshot, written: &Snapshot, at: usize) {
     assert_eq!(read.counters, written.counters, "prefix {at}");
     assert_eq!(read.members, written.members, "prefix {at}");
-    assert_eq!(read.incarnations, written.incarnations, "prefix {at}");
+    assert_eq!(read.names, written.names, "prefix {at}");
     assert_eq!(read.args, written.args, "prefix {at}");
     for (actor, row) in &written.actors {
         assert_eq!(read.actors.get(actor), Some(row), "prefix {at}");

@@ -6,6 +6,7 @@
 mod actors;
 mod cases;
 mod cluster;
+mod drain;
 mod head_death;
 mod hosts;
 mod kills;
@@ -34,6 +35,7 @@ const STATUS: &str = "COREHOLD_TEST_STATUS";
 fn all() -> impl Iterator<Item = &'static (&'static str, fn())> {
     [
         cases::ALL,
+        drain::CASES,
         lives::ALL,
         messages::CASES,
         network::CASES,

@@ -4,6 +4,8 @@ use std::collections::HashMap;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
+use tokio::sync::Notify;
+
 use super::callee::Lane;
 use super::{Greeting, LaneOpening};
 use crate::process::Process;
@@ -15,6 +17,8 @@ const KEEP: Duration = Duration::from_secs(300);
 #[derive(Default)]
 pub(crate) struct Sessions {
     table: Mutex<Table>,
+    /// One has ended.
+    closed: Notify,
 }
 
 #[derive(Default)]
@@ -55,6 +59,27 @@ impl Sessions {
         };
         if let Some(lane) = lane {
             lane.cancel_all();
+        }
+        self.closed.notify_waiters();
+    }
+
+    /// Waits until no session is left: a caller ends its own when it has heard the last word of its actor.
+    pub(crate) async fn settled(&self) {
+        loop {
+            let closed = self.closed.notified();
+            let mut closed = std::pin::pin!(closed);
+            // Before the look, so that none is missed after it.
+            closed.as_mut().enable();
+            if self
+                .table
+                .lock()
+                .expect("no panic while held")
+                .lanes
+                .is_empty()
+            {
+                return;
+            }
+            closed.await;
         }
     }
 

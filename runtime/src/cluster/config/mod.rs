@@ -35,6 +35,8 @@ pub struct ClusterConfig {
     pub state: PathBuf,
     /// How long nodes and drivers go on without a head before they end (`head_lease_s`, 60 s unless given).
     pub head_lease: Duration,
+    /// How long a node drains that is told to end by SIGTERM, as preempted machines are (`drain_s`, 30 s unless given).
+    pub drain: Duration,
     /// Where the head serves metrics (TCP, HTTP); `None`: nowhere.
     pub metrics: Option<SocketAddr>,
     /// Whether every process records its handlers and asks all the time, for `corehold timeline`.

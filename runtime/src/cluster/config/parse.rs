@@ -19,7 +19,17 @@ const TOP: &[&str] = &["cluster", "node", "observe", "pool"];
 // How long nodes go on without a head: enough for a person to type `corehold up`.
 const DEFAULT_LEASE: Duration = Duration::from_secs(60);
 
-const CLUSTER: &[&str] = &["name", "listen", "state", "head_lease_s", "metrics"];
+// What most clouds give between the notice and the end of a preempted machine.
+const DEFAULT_DRAIN: Duration = Duration::from_secs(30);
+
+const CLUSTER: &[&str] = &[
+    "name",
+    "listen",
+    "state",
+    "head_lease_s",
+    "drain_s",
+    "metrics",
+];
 const OBSERVE: &[&str] = &["metrics", "expose", "timeline"];
 const NODE: &[&str] = &[
     "name",
@@ -57,6 +67,7 @@ pub(super) fn parse(text: &str, origin: &Path) -> Result<ClusterConfig> {
         listen: SocketAddr::from(([127, 0, 0, 1], 7420)),
         state: folder.join(".corehold"),
         head_lease: DEFAULT_LEASE,
+        drain: DEFAULT_DRAIN,
         metrics: None,
         timeline: false,
         nodes: Vec::new(),
@@ -78,6 +89,9 @@ pub(super) fn parse(text: &str, origin: &Path) -> Result<ClusterConfig> {
         }
         if let Some(lease) = cluster.get("head_lease_s") {
             config.head_lease = Duration::from_secs_f64(lease.number(1_000_000_000)?);
+        }
+        if let Some(drain) = cluster.get("drain_s") {
+            config.drain = Duration::from_secs_f64(drain.number(1_000_000)?);
         }
         if let Some(value) = cluster.get("metrics") {
             config.metrics = observe.own(&value)?;

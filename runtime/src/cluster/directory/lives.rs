@@ -238,7 +238,12 @@ impl Directory {
         // What an ended group keeps is given back with its last actor.
         let group = entry.record.spawn.demand.bundle.map(|bundle| bundle.group);
         self.changed.groups.extend(group);
-        let fate = entry.supervisor.ended(cause.clone(), step.now);
+        let fate = match cause {
+            DeathCause::Drained(_) if entry.record.spawn.can_move() => {
+                entry.supervisor.moved(step.now)
+            }
+            _ => entry.supervisor.ended(cause.clone(), step.now),
+        };
         self.record_death(actor, cause.clone(), words, step);
         if let Some(on_node) = node.and_then(|node| self.on_node.get_mut(&node)) {
             on_node.remove(&actor);
@@ -329,8 +334,10 @@ impl Directory {
                 forced,
             } => {
                 // A stop on purpose outweighs one that would end in a restart.
-                if before.is_failure() && !cause.is_failure() {
-                    let timer = entry.timer;
+                if before.may_live_on() && !cause.may_live_on() {
+                    // What was to move had longer.
+                    let within = step.now + self.limits.stop_within;
+                    let timer = entry.timer.map(|at| at.min(within));
                     self.enter(
                         actor,
                         ActorState::Stopping {

@@ -38,6 +38,14 @@ pub struct SpawnRequest {
     pub place_within: Option<Duration>,
 }
 
+impl SpawnRequest {
+    /// Whether a drain may end its life to begin another one elsewhere: who said that it may be started again, or that
+    /// it outlives who spawned it, reckons with more lives than one.
+    pub fn can_move(&self) -> bool {
+        self.restart != Restart::Never || self.owner == Owner::Detached
+    }
+}
+
 /// Where an actor is in its life. Times are from the head's start.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum ActorState {
@@ -113,6 +121,10 @@ impl fmt::Display for ActorState {
             ActorState::Starting { node, .. } => write!(f, "starting on {node}"),
             ActorState::Alive { node, .. } => write!(f, "alive on {node}"),
             ActorState::Stopping { node, cause, .. } => write!(f, "stopping on {node}: {cause}"),
+            ActorState::Restarting {
+                after: after @ DeathCause::Drained(_),
+                ..
+            } => write!(f, "moving: {after}"),
             ActorState::Restarting { attempt, after, .. } => {
                 write!(f, "restarting, the {attempt}. time in a row: {after}")
             }

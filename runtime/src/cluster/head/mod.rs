@@ -6,6 +6,7 @@
 //! What an event changed is written down by a thread of its own ([`writer`]); until it is on disk, every word to a peer
 //! waits that was said after it. So nobody ever knows what a head that is killed and starts again does not.
 
+mod drains;
 pub(crate) mod guard;
 mod joins;
 mod losses;
@@ -102,7 +103,10 @@ pub(crate) async fn run(
                 .insert(actor.spawn.actor, address);
         }
     }
-    let (launcher, children) = Launcher::start(&config, &state_dir, process.address)?;
+    // What left is started again by hand only.
+    let present = |name: &String| !state.membership().has_left(name);
+    let names: BTreeSet<String> = names.into_iter().filter(present).collect();
+    let (launcher, children) = Launcher::start(&config, &names, &state_dir, process.address)?;
     let (inbox, events) = mpsc::channel(INBOX);
     let (writer, written) = Writer::start(store)?;
     let observers = Observers::start(config.metrics, &process).await;
@@ -121,6 +125,7 @@ pub(crate) async fn run(
         waiting: HashMap::new(),
         groups_waiting: HashMap::new(),
         groups_ending: Vec::new(),
+        drains_waiting: Vec::new(),
         awaited: names,
         goes_on,
         ready: Some(Box::new(ready)),
@@ -164,6 +169,8 @@ struct Head<'a> {
     /// Who waits to hear that a placement group is reserved.
     groups_waiting: HashMap<GroupId, Vec<(PeerId, u64)>>,
     groups_ending: Vec<Ending>,
+    /// Who waits for a node to leave, with its name.
+    drains_waiting: Vec<(PeerId, u64, String)>,
     /// Nodes of the file that have not joined for the first time.
     awaited: BTreeSet<String>,
     /// Whether it goes on with the cluster of a head that died.
@@ -338,6 +345,7 @@ impl Head<'_> {
             (ToHead::Leaving, Some(node)) => {
                 self.handle(HeadEvent::Node(MemberEvent::Leave(node)));
             }
+            (ToHead::Drain { why, within }, Some(node)) => self.drain(node, why, Some(within)),
             // Only nodes have lives to tell of; a driver's heartbeat keeps its connection awake.
             (_, None) => {}
         }
@@ -357,6 +365,7 @@ impl Head<'_> {
         self.groups_waiting.retain(|_, waiting| !waiting.is_empty());
         self.groups_ending.retain(|ending| ending.peer != id);
         self.caller_gone(id);
+        self.drains_waiting.retain(|(peer, ..)| *peer != id);
         match &peer.role {
             PeerRole::Node(_) => {
                 if let Some(node) = peer.node
@@ -393,10 +402,15 @@ impl Head<'_> {
                 // Known at once and for sure: no need to wait for silence.
                 if let Some(member) = self.state.membership().by_name(&name) {
                     let node = member.id;
-                    self.handle(HeadEvent::Node(MemberEvent::Disconnected {
-                        node,
-                        why: how.clone(),
-                    }));
+                    // Its own word of that may come later.
+                    let event = match member.is_leaving() {
+                        true => MemberEvent::Leave(node),
+                        false => MemberEvent::Disconnected {
+                            node,
+                            why: how.clone(),
+                        },
+                    };
+                    self.handle(HeadEvent::Node(event));
                 }
                 if self.awaited.contains(&name)
                     && !self.goes_on
@@ -405,7 +419,7 @@ impl Head<'_> {
                     let why = format!("node `{name}` could not start: {how}");
                     ready(Err(why.clone()));
                     self.ending = Some(why);
-                } else if self.ending.is_none() {
+                } else if self.ending.is_none() && !self.has_left(&name) {
                     self.launcher.restart(&name);
                 }
             }
@@ -421,12 +435,16 @@ impl Head<'_> {
                 HeadAction::Node(MemberAction::Lost { node, name, why }) => {
                     tracing::warn!(%name, %why, "lost a node");
                     timeline::mark(None, format!("lost node {name}: {why}"));
+                    self.not_drained(&name, &why);
                     self.node_gone(node, name, why);
                 }
                 HeadAction::Node(MemberAction::Left { node, name }) => {
                     timeline::mark(None, format!("node {name} left"));
+                    self.left(node, &name);
                     self.node_gone(node, name, "it left".to_owned());
                 }
+                HeadAction::Node(MemberAction::Draining { node, on }) => self.drains(node, on),
+                HeadAction::Node(MemberAction::Emptied(node)) => self.dismiss(node),
                 HeadAction::Node(_) => {}
                 HeadAction::Actor(ActorAction::Start(order)) => {
                     let ways = self.ways(&order);

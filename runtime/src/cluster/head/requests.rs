@@ -157,6 +157,9 @@ impl Head<'_> {
             Request::Why { which } => {
                 Why::of(&self.state, &which, self.now()).map(|why| Response::Why(Box::new(why)))
             }
+            Request::Drain { node, within } => {
+                return self.drain_asked(peer, number, node, within);
+            }
             Request::Status => Ok(Response::Status(Box::new(self.status()))),
         };
         self.tell(peer, FromHead::Response { number, response });

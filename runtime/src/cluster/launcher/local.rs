@@ -4,7 +4,7 @@
 //! takes it over. It ends when it is told to, or when it has had no head for `head_lease_s`. One that dies alone is
 //! started again, with growing waits, unless it keeps dying.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::process::Stdio;
@@ -45,9 +45,10 @@ pub(crate) struct Launcher {
 }
 
 impl Launcher {
-    /// Launches every node of `config` that does not run.
+    /// Launches every node of `config` that does not run, of these names.
     pub(crate) fn start(
         config: &ClusterConfig,
+        names: &BTreeSet<String>,
         state_dir: &StateDir,
         head: SocketAddr,
     ) -> Result<(Self, mpsc::Receiver<ChildEvent>)> {
@@ -73,7 +74,7 @@ impl Launcher {
                 started: Instant::now(),
             };
             launcher.children.insert(name.clone(), child);
-            if !launcher.adopt(&name)? {
+            if names.contains(&name) && !launcher.adopt(&name)? {
                 launcher.spawn(&name, Duration::ZERO)?;
             }
         }

@@ -21,7 +21,7 @@ impl Membership {
                 hello: row.hello.clone(),
                 incarnation: row.incarnation,
                 health: Health::Suspect { since: now, why },
-                draining: row.draining,
+                draining: row.draining.clone(),
                 joined: row.joined,
                 last_seen: now,
                 disconnected: Some(now),
@@ -37,7 +37,7 @@ impl Membership {
                 .map(|member| (member.hello.name.clone(), member.id))
                 .collect(),
             members,
-            incarnations: snapshot.incarnations.clone(),
+            names: snapshot.names.clone(),
             ..Membership::new(patience)
         }
     }
@@ -50,8 +50,8 @@ impl Membership {
     /// The rows that changed since this was last called.
     pub(in crate::cluster) fn take_changes(&mut self, out: &mut Vec<Change>) {
         for name in std::mem::take(&mut self.changed_names) {
-            let count = self.incarnations.get(&name).copied();
-            out.push(Change::Incarnations(name, count));
+            let row = self.names.get(&name).copied();
+            out.push(Change::Name(name, row));
         }
         for node in std::mem::take(&mut self.changed) {
             out.push(Change::Member(node, self.members.get(&node).map(row)));
@@ -60,7 +60,7 @@ impl Membership {
 
     /// Every row.
     pub(in crate::cluster) fn write_to(&self, snapshot: &mut Snapshot) {
-        snapshot.incarnations = self.incarnations.clone();
+        snapshot.names = self.names.clone();
         snapshot.members = self.members.iter().map(|(&id, m)| (id, row(m))).collect();
     }
 }
@@ -69,7 +69,7 @@ fn row(member: &Member) -> MemberRow {
     MemberRow {
         hello: member.hello.clone(),
         incarnation: member.incarnation,
-        draining: member.draining,
+        draining: member.draining.clone(),
         joined: member.joined,
     }
 }

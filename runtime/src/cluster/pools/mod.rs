@@ -14,6 +14,8 @@
 //! - PO-5: a pool ends with its owner, by order, or when its first member cannot live; with it end its members.
 //! - PO-6: a caller that is gone counts for [`CALLER_RETURNS`] more: it may be on its way back. After a head's restart
 //!   nobody is let go for [`CALLERS_RETURN`].
+//! - PO-7: members on a node that drains, which would be waited for, are let go like those that are not needed (PO-2),
+//!   and replaced at once.
 
 mod record;
 mod sizer;
@@ -28,7 +30,7 @@ use super::directory::{ActorState, SpawnRequest};
 use super::ids::{ActorId, Owner, PoolId};
 use super::snapshot::{Change, Snapshot};
 use super::suggest::near_ones;
-use super::supervision::Backoff;
+use super::supervision::{Backoff, Restart};
 
 /// How long a caller whose line broke is believed to have what it had.
 pub const CALLER_RETURNS: Duration = Duration::from_secs(3);
@@ -267,6 +269,31 @@ impl Pools {
         out
     }
 
+    /// The node of these actors is to leave. Those of them that are members and would be waited for are let go.
+    pub fn node_drains(
+        &mut self,
+        actors: impl IntoIterator<Item = ActorId>,
+        now: Duration,
+    ) -> Vec<PoolAction> {
+        let mut out = Vec::new();
+        let mut hit = BTreeSet::new();
+        for actor in actors {
+            let Some(id) = self.members.get(&actor).copied() else {
+                continue;
+            };
+            if let Some(pool) = self.pools.get_mut(&id)
+                && pool.member_leaves(actor, &mut out)
+            {
+                hit.insert(id);
+            }
+        }
+        for id in hit {
+            self.changed.insert(id);
+            self.settle(id, now, &mut out);
+        }
+        out
+    }
+
     /// There will be no such actor: that may have been a member's spawn.
     pub fn spawn_refused(&mut self, actor: ActorId, why: &str, now: Duration) -> Vec<PoolAction> {
         let mut out = Vec::new();
@@ -489,6 +516,32 @@ impl Pool {
         self.spawn_from = now + Backoff::default().wait(self.failures);
     }
 
+    /// Lets a member go for good, unless it is one that moves; whether it does.
+    fn member_leaves(&mut self, actor: ActorId, out: &mut Vec<PoolAction>) -> bool {
+        let member = &self.record.request.member;
+        if member.restart != Restart::Never || member.owner == Owner::Detached {
+            return false;
+        }
+        // Several may leave at once: each with a list of its own, of which the callers hear the last.
+        let since = self.record.version + 1;
+        match self.record.members.get_mut(&actor) {
+            Some(state @ MemberState::Working) => {
+                let for_good = true;
+                *state = MemberState::Leaving { since, for_good };
+                self.members_changed(out);
+            }
+            Some(MemberState::Leaving { for_good, .. }) => *for_good = true,
+            Some(state @ MemberState::Coming) => {
+                *state = MemberState::Stopping;
+                let name = &self.record.request.name;
+                let by = format!("pool {name}, as its node leaves");
+                out.push(PoolAction::Stop { actor, by });
+            }
+            Some(MemberState::Stopping) | None => return false,
+        }
+        true
+    }
+
     /// An operator has ordered a size, or that the pool finds its own.
     fn ordered(&mut self, size: Option<u32>, by: &str, now: Duration, out: &mut Vec<PoolAction>) {
         let sizing = self.record.request.sizing;
@@ -554,7 +607,14 @@ impl Pool {
         let mut missing = self.record.size.saturating_sub(self.present());
         let mut back = false;
         for state in self.record.members.values_mut() {
-            if missing > 0 && matches!(state, MemberState::Leaving { .. }) {
+            let leaves = matches!(
+                state,
+                MemberState::Leaving {
+                    for_good: false,
+                    ..
+                }
+            );
+            if missing > 0 && leaves {
                 *state = MemberState::Working;
                 back = true;
                 missing -= 1;
@@ -599,7 +659,8 @@ impl Pool {
                 *state = MemberState::Stopping;
                 out.push(self.stop(actor));
             } else {
-                *state = MemberState::Leaving { since };
+                let for_good = false;
+                *state = MemberState::Leaving { since, for_good };
                 fewer = true;
             }
         }
@@ -628,7 +689,7 @@ impl Pool {
         };
         let leaving = self.record.members.iter();
         let leaving = leaving.filter_map(|(actor, state)| match state {
-            MemberState::Leaving { since } if done(*actor, *since) => Some(*actor),
+            MemberState::Leaving { since, .. } if done(*actor, *since) => Some(*actor),
             _ => None,
         });
         for actor in leaving.collect::<Vec<_>>() {

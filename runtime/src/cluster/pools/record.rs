@@ -100,6 +100,8 @@ pub enum MemberState {
     Leaving {
         /// Callers that know the list of members of this version or a later one give it none.
         since: u64,
+        /// It is not taken back when more are needed: its node leaves.
+        for_good: bool,
     },
     /// It was told to end.
     Stopping,

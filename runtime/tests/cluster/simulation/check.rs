@@ -2,7 +2,8 @@
 
 use std::collections::BTreeSet;
 
-use corehold::cluster::{ActorState, GroupState, Owner};
+use corehold::cluster::membership::{END_WITHIN, Member};
+use corehold::cluster::{ActorRecord, ActorState, DrainStage, GroupState, Owner};
 
 use super::Sim;
 use crate::s;
@@ -68,6 +69,7 @@ impl Sim {
         self.check_amounts();
         let mut member_names = BTreeSet::new();
         for member in members.members() {
+            self.check_drain(member);
             assert!(placement.capacity(member.id).is_some(), "HS-1");
             assert!(member_names.insert(&member.hello.name), "MB-1");
             let patience = if member.awaited { s(10) } else { s(3) };
@@ -86,6 +88,35 @@ impl Sim {
                 sim.lives.keys().all(|actor| lives.insert(*actor)),
                 "DI-3: two lives at once"
             );
+        }
+    }
+
+    /// HS-5, MB-8, DI-12.
+    fn check_drain(&self, member: &Member) {
+        let Some(draining) = &member.draining else {
+            return;
+        };
+        let (until, mut here) = (
+            draining.order.until,
+            self.head.directory().on_node(member.id),
+        );
+        match draining.stage {
+            DrainStage::Leaving => {}
+            DrainStage::Moving => {
+                assert!(self.now <= until, "MB-8");
+                let moves = |r: &ActorRecord| matches!(r.state, ActorState::Stopping { .. });
+                let stays = |r: &ActorRecord| !r.spawn.can_move();
+                let all = here
+                    .by_ref()
+                    .inspect(|r| assert!(moves(r) || stays(r), "DI-12"));
+                assert!(all.count() > 0, "HS-5");
+            }
+            DrainStage::Ending => {
+                assert!(self.now <= until + END_WITHIN, "MB-8");
+                let ends = |r: &ActorRecord| matches!(r.state, ActorState::Stopping { .. });
+                let all = here.by_ref().inspect(|r| assert!(ends(r), "DI-12"));
+                assert!(all.count() > 0, "HS-5");
+            }
         }
     }
 

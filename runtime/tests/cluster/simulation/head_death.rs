@@ -77,6 +77,10 @@ impl Sim {
                 self.join(name);
             }
         }
+        // What came due meanwhile.
+        let actions = self.head.poll(self.now);
+        self.write_down();
+        self.obey(actions);
     }
 }
 

@@ -19,6 +19,8 @@ pub(super) struct Node {
     pub(super) id: Option<NodeId>,
     pub(super) connected: bool,
     pub(super) silent: bool,
+    /// It has drained.
+    pub(super) told_to_leave: bool,
     pub(super) lives: BTreeMap<ActorId, u32>,
     /// What is under way to and from it, in order, with the time of arrival.
     pub(super) orders: VecDeque<(Duration, ActorAction)>,
@@ -68,6 +70,11 @@ impl Sim {
             && let (true, false, Some(node)) = (sim.connected, sim.silent, sim.id)
         {
             self.feed(HeadEvent::Node(MemberEvent::Heartbeat(node)));
+            // Or it does not, and is lost.
+            if self.nodes[name].told_to_leave && !self.chance(20) {
+                self.feed(HeadEvent::Node(MemberEvent::Leave(node)));
+                self.nodes.remove(name);
+            }
         }
     }
 

@@ -188,6 +188,7 @@ fn life_end(
                     return Some(AfterLife {
                         restarting: false,
                         with_its_node: true,
+                        moved: false,
                         cause,
                     });
                 }

@@ -8,7 +8,7 @@ use super::life::{Life, Over};
 use super::state::Shared;
 use crate::actor::error::{AskError, Fate};
 use crate::ids::ActorId;
-use crate::process::{Located, Process};
+use crate::process::{AfterLife, Located, Process};
 
 // Before the head is asked again after it could not be reached.
 const HEAD_AGAIN: Duration = Duration::from_secs(1);
@@ -26,10 +26,22 @@ pub(super) struct Runner {
 /// Which messages of a session that is over may be sent again, if they were sent with `.retry(n)`.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Again {
+    /// All; and also without `.retry(n)` those that no handler saw: the actor has moved, and nothing of it failed.
+    Moved,
     /// All: the life that may have executed them is over.
     All,
     /// Those that were never sent: the life goes on, and must not execute one twice.
     Unsent,
+}
+
+impl Again {
+    /// After a life that is over.
+    fn after(life: Option<&AfterLife>) -> Self {
+        match life {
+            Some(life) if life.moved => Again::Moved,
+            _ => Again::All,
+        }
+    }
 }
 
 impl Runner {
@@ -66,7 +78,8 @@ impl Runner {
                     self.process
                         .head
                         .life_over(self.actor, location.incarnation);
-                    self.end(Again::All, None, |runner, fate| match &after {
+                    let again = Again::after(after.as_ref());
+                    self.end(again, None, |runner, fate| match &after {
                         // It comes back, and nothing else is to be said of its end.
                         Some(after) if !(after.restarting && after.with_its_node) => {
                             runner.died(after.cause.clone(), after.restarting, fate)
@@ -92,8 +105,9 @@ impl Runner {
         let after = tokio::time::timeout(HEAD_KNOWS_WITHIN, after).await;
         let after = after.ok().flatten();
         let restarting = after.as_ref().is_none_or(|a| a.restarting);
+        let again = Again::after(after.as_ref());
         let cause = after.map_or(here, |a| a.cause);
-        self.end(Again::All, Some(Fate::NotDelivered), |runner, fate| {
+        self.end(again, Some(Fate::NotDelivered), |runner, fate| {
             runner.died(cause.clone(), restarting, fate)
         });
     }
@@ -141,8 +155,11 @@ impl Runner {
             if outgoing.is_given_up() {
                 continue;
             }
-            let allowed = again == Again::All || outgoing.fate != Fate::MaybeExecuted;
-            if outgoing.retries > 0 && allowed {
+            let unseen = outgoing.fate != Fate::MaybeExecuted;
+            let allowed = again != Again::Unsent || unseen;
+            if again == Again::Moved && unseen {
+                left.push(outgoing);
+            } else if outgoing.retries > 0 && allowed {
                 outgoing.retries -= 1;
                 left.push(outgoing);
             } else {
