@@ -184,9 +184,14 @@ impl Runner {
     }
 
     /// After the session's patience: answers the asks that may not be tried again. True where others are left;
-    /// they stay where they are, for the session knows them by their numbers: none is executed twice.
+    /// they stay where they are, for the session knows them by their numbers: none is executed twice. Where none is left
+    /// nothing is answered yet: who is answered may ask again at once, and that must not be taken for an ask of this
+    /// session, which [`end`](Self::end) has to end before.
     pub(super) fn lose_patience(&self, why: &str) -> bool {
         let mut state = self.shared.lock();
+        if state.open.values().all(|open| open.outgoing.retries == 0) {
+            return false;
+        }
         for mut open in state.take_open() {
             if open.outgoing.retries > 0 {
                 open.outgoing.retries -= 1;
@@ -198,7 +203,7 @@ impl Runner {
             let error = self.node_lost(why.to_owned(), fate);
             open.outgoing.answer(Err(error));
         }
-        !state.open.is_empty()
+        true
     }
 
     fn died(&self, cause: String, restarting: bool, fate: Fate) -> AskError {
