@@ -90,6 +90,8 @@ pub(crate) enum Request {
     EndGroup { group: GroupId },
     /// How is the cluster?
     Status,
+    /// Make a token that lets so many nodes in for so long.
+    Token { expires: Duration, uses: u32 },
     /// Empty this node of its actors within this time, after which it leaves; answered when it has left. Without a
     /// time: it may stay.
     Drain {
@@ -127,6 +129,8 @@ pub(crate) enum Response {
     OtherProgram { build: String },
     /// Done.
     Done,
+    /// A join token, as it is typed, and the head's address.
+    Token { text: String, head: SocketAddr },
     /// How the cluster is.
     Status(Box<crate::observe::Status>),
     /// Why it stands so.

@@ -7,6 +7,7 @@ mod bench;
 mod compare;
 mod doctor;
 mod logs;
+mod members;
 mod new;
 mod operate;
 mod out;
@@ -69,9 +70,9 @@ enum Command {
     },
     New(new::New),
     Run(run::Run),
-    /// Be a node of a cluster whose head runs already
-    Node(operate::Node),
-    Drain(operate::Drain),
+    Node(members::Node),
+    Token(members::Token),
+    Drain(members::Drain),
     /// Show what actors have logged, also the dead
     Logs(logs::Logs),
     /// Watch nodes and actors at work
@@ -112,6 +113,7 @@ pub fn main() -> ExitCode {
         Command::New(new) => new.run(),
         Command::Run(run) => run.run(),
         Command::Node(node) => node.run(),
+        Command::Token(token) => token.run(),
         Command::Drain(drain) => drain.run(),
         Command::Logs(logs) => logs.run(),
         Command::Top(top) => top.run(),

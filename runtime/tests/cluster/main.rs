@@ -13,6 +13,7 @@ mod resources;
 mod simulation;
 mod store;
 mod supervision;
+mod tokens;
 
 use std::time::Duration;
 
