@@ -166,6 +166,12 @@ fn refused() {
     says(&long, "one", "has a node `one` already");
     hosts.up.drive(async |cluster| {
         let _d = start(&hosts, &long, "d", &state(&hosts, "d"));
+        while !state(&hosts, "d").join("keys/ca.pem").exists() {
+            tokio::time::sleep(Duration::from_millis(5)).await;
+        }
+        // Let in, whether it has joined by now or not.
+        let said = words(start(&hosts, &long, "d", &state(&hosts, "clone")));
+        assert!(said.contains("has a node `d` already"), "{said}");
         let _e = start(&hosts, &long, "e", &state(&hosts, "e"));
         there(&cluster, "d", 1).await?;
         there(&cluster, "e", 1).await?;

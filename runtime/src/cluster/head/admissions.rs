@@ -1,5 +1,6 @@
 //! Nodes that join by a token: who is given a certificate.
 
+use std::collections::BTreeMap;
 use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::time::Duration;
@@ -13,6 +14,9 @@ use crate::control::Response;
 use crate::process::Stranger;
 use crate::wire::{Admission, Fingerprint, Identity, JoinRequest, JoinToken, PROTOCOL, Secret};
 
+// Hosts that were cloned have one name: the second one must not take the place of the first.
+const PROMISED_FOR: Duration = Duration::from_secs(30);
+
 /// What a head needs to let nodes in.
 pub(super) struct Admissions {
     tokens: Tokens,
@@ -22,6 +26,8 @@ pub(super) struct Admissions {
     drain: Duration,
     /// Of the nodes in the cluster's file.
     names: Vec<String>,
+    /// Names of nodes that were let in a moment ago and may not have joined yet, and until when they are kept for those.
+    promised: BTreeMap<String, Duration>,
     /// Whether those without a certificate can connect.
     open: bool,
 }
@@ -35,6 +41,7 @@ impl Admissions {
             head_lease: config.head_lease,
             drain: config.drain,
             names: config.nodes.iter().map(|n| n.name.clone()).collect(),
+            promised: BTreeMap::new(),
             open: false,
         }
     }
@@ -127,7 +134,9 @@ impl Head<'_> {
                  (`--name`)"
             ));
         }
-        let taken = self.state.membership().by_name(&name).is_some();
+        self.admissions.promised.retain(|_, until| *until > now);
+        let taken = self.state.membership().by_name(&name).is_some()
+            || self.admissions.promised.contains_key(&name);
         if taken || self.admissions.names.contains(&name) {
             return Err(format!(
                 "the cluster has a node `{name}` already; give this one another name with `--name` (the token stays valid)"
@@ -138,6 +147,7 @@ impl Head<'_> {
         let tokens = &mut self.admissions.tokens;
         tokens.redeem(&secret, now).map_err(|e| e.to_string())?;
         tracing::debug!(%from, %name, "signed a certificate");
+        self.admissions.promised.insert(name, now + PROMISED_FOR);
         Ok(Admission {
             ca_pem,
             cert_pem,
