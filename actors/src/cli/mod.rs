@@ -70,7 +70,7 @@ enum Command {
     },
     New(new::New),
     Run(run::Run),
-    Node(members::Node),
+    Node(Box<members::Node>),
     Token(members::Token),
     Drain(members::Drain),
     /// Show what actors have logged, also the dead
