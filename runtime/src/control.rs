@@ -103,6 +103,8 @@ pub(crate) enum Request {
     EndPool { pool: PoolId },
     /// How is the cluster?
     Status,
+    /// Make a token that lets so many nodes in for so long.
+    Token { expires: Duration, uses: u32 },
     /// Empty this node of its actors within this time, after which it leaves; answered when it has left. Without a
     /// time: it may stay.
     Drain {
@@ -142,6 +144,8 @@ pub(crate) enum Response {
     Pool(PoolId),
     /// Done.
     Done,
+    /// A join token, as it is typed, and the head's address.
+    Token { text: String, head: SocketAddr },
     /// How the cluster is.
     Status(Box<crate::observe::Status>),
     /// Why it stands so.

@@ -10,6 +10,8 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, ExitCode, Stdio};
 use std::time::{Duration, Instant};
 
+mod join;
+mod order;
 mod role;
 
 use self::role::Role;
@@ -25,6 +27,8 @@ use crate::wire::Identity;
 
 mod watch;
 
+pub use join::{Joiner, join_cluster};
+pub use order::{drain, token};
 pub use watch::{timeline, watch};
 
 /// The environment variable that names the cluster's file to a driver (`corehold run` sets it).
@@ -290,22 +294,6 @@ pub fn logs(config: &Path, actor: Option<&str>, lines: usize) -> Result<Vec<Acto
     let folder = StateDir::of(&ClusterConfig::load(absolute(config)?)?).actor_logs();
     let status = status(config)?;
     crate::observe::actor_lines(&folder, &status, actor, lines)
-}
-
-/// Drains node `node` of the cluster of the file `config`, as [`Cluster::drain`] does; without a time, lets it stay.
-///
-/// # Errors
-/// [`Error::NotUp`] where there is none; else those of [`Cluster::drain`] and [`Cluster::cancel_drain`].
-pub fn drain(config: &Path, node: &str, within: Option<Duration>) -> Result<()> {
-    let loaded = ClusterConfig::load(absolute(config)?)?;
-    in_system(async {
-        join(&loaded, PeerRole::Client).await?;
-        let cluster = Cluster::of(Owner::Detached);
-        match within {
-            Some(within) => cluster.drain(node, within).await,
-            None => cluster.cancel_drain(node).await,
-        }
-    })
 }
 
 /// Why the actor with the name or id `which`, or the placement group with that id, stands as it does in the cluster

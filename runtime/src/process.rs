@@ -23,10 +23,12 @@ use crate::wire::{Connection, Endpoint, FrameReader, FrameWriter, Hello, Identit
 
 mod line;
 mod reports;
+mod strangers;
 mod timeline;
 
 pub(crate) use line::Line;
 pub(crate) use reports::Below;
+pub(crate) use strangers::Stranger;
 pub(crate) use timeline::Asked as AskedToRecord;
 
 const HEARTBEAT: Duration = Duration::from_millis(500);
@@ -61,6 +63,8 @@ pub(crate) struct Process {
     /// Of a driver that wants to hear its actors.
     pub terminal: OnceLock<Terminal>,
     knocks: Option<mpsc::Sender<Knock>>,
+    /// Of a head: who has no certificate and wants one.
+    pub strangers: OnceLock<mpsc::Sender<Stranger>>,
 }
 
 impl Process {
@@ -97,6 +101,7 @@ impl Process {
             address,
             terminal: OnceLock::new(),
             knocks,
+            strangers: OnceLock::new(),
         });
         CURRENT
             .set(process.clone())
@@ -145,6 +150,9 @@ async fn accept(process: Arc<Process>) {
 
 async fn serve(process: Arc<Process>, connection: Connection) {
     let from = connection.peer();
+    if connection.is_stranger() {
+        return strangers::serve(process, connection).await;
+    }
     // A token for each stream that is served; the first is this one.
     let streams = Arc::new(());
     let mut most = 1;
@@ -170,6 +178,8 @@ async fn serve(process: Arc<Process>, connection: Connection) {
                 Opening::Lane(opening) => serve_lane(process, opening, writer, reader).await,
                 Opening::Object(id) => serve_object(&process.objects, id, writer).await,
                 Opening::Observe => process.serve_observer(writer, reader).await,
+                // Who has a certificate needs none.
+                Opening::Join(_) => writer.abandon(),
                 Opening::Program(request) => serve_program(request, writer).await,
                 Opening::Logs { node } => match process.terminal.get() {
                     Some(terminal) => terminal.serve(&node, reader, writer).await,

@@ -7,6 +7,7 @@ mod bench;
 mod compare;
 mod doctor;
 mod logs;
+mod members;
 mod new;
 mod operate;
 mod out;
@@ -70,11 +71,11 @@ enum Command {
     },
     New(new::New),
     Run(run::Run),
-    /// Be a node of a cluster whose head runs already
-    Node(operate::Node),
+    Node(Box<members::Node>),
+    Token(members::Token),
+    Drain(members::Drain),
     /// Give a pool a size, or let it choose again
     Scale(scale::Scale),
-    Drain(operate::Drain),
     /// Show what actors have logged, also the dead
     Logs(logs::Logs),
     /// Watch nodes and actors at work
@@ -116,6 +117,7 @@ pub fn main() -> ExitCode {
         Command::Run(run) => run.run(),
         Command::Node(node) => node.run(),
         Command::Scale(scale) => scale.run(),
+        Command::Token(token) => token.run(),
         Command::Drain(drain) => drain.run(),
         Command::Logs(logs) => logs.run(),
         Command::Top(top) => top.run(),

@@ -1,87 +1,13 @@
-//! `corehold up`, `down`, `status`, `why`, `keys`, `node`, `drain`.
+//! `corehold up`, `down`, `status`, `why`, `keys`.
 
-use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
-use std::time::Duration;
 
 use clap::Args;
 use corehold::cluster::ClusterConfig;
 use corehold::{entry, wire::Identity};
 
 use super::{Failure, out};
-
-#[derive(Args)]
-pub(super) struct Node {
-    /// Its name in the cluster's file
-    name: String,
-    /// The head's address
-    #[arg(long)]
-    join: SocketAddr,
-    /// The cluster's file; its keys must be beside it, as on the head's machine
-    #[arg(long, default_value = "cluster.toml")]
-    cluster: PathBuf,
-}
-
-impl Node {
-    pub(super) fn run(self) -> Result<ExitCode, Failure> {
-        entry::node(&self.cluster, &self.name, self.join)?;
-        Ok(ExitCode::SUCCESS)
-    }
-}
-
-/// Empty a node of its actors, and let it leave the cluster
-///
-/// Actors that can move (detached, or with a restart policy) finish the messages in their hands and go on elsewhere;
-/// what waits in their mailboxes goes with them. The others are waited for until the deadline, and then ended.
-#[derive(Args)]
-pub(super) struct Drain {
-    /// The node's name, as `corehold status` shows it
-    node: String,
-    /// How long its actors may take, such as 60s or 10m
-    #[arg(long, default_value = "60s", value_parser = duration)]
-    deadline: Duration,
-    /// Let it stay, where it drains and has not left yet
-    #[arg(long, conflicts_with = "deadline")]
-    cancel: bool,
-    /// The cluster's file
-    #[arg(long, default_value = "cluster.toml")]
-    cluster: PathBuf,
-}
-
-impl Drain {
-    pub(super) fn run(self) -> Result<ExitCode, Failure> {
-        let node = &self.node;
-        let within = (!self.cancel).then_some(self.deadline);
-        entry::drain(&self.cluster, node, within)?;
-        match self.cancel {
-            true => out::line(format_args!("node {node} stays"))?,
-            false => out::line(format_args!(
-                "node {node} has left; to start it again: corehold node {node} --join HEAD"
-            ))?,
-        }
-        Ok(ExitCode::SUCCESS)
-    }
-}
-
-/// A number of seconds, minutes or hours.
-fn duration(text: &str) -> Result<Duration, String> {
-    let wrong =
-        || format!("`{text}` is no time; write seconds, minutes or hours, such as 60s, 10m or 2h");
-    let number = text.trim_end_matches(|c: char| c.is_ascii_alphabetic());
-    let unit = match &text[number.len()..] {
-        "" | "s" => 1.0,
-        "m" => 60.0,
-        "h" => 3_600.0,
-        _ => return Err(wrong()),
-    };
-    let seconds = number.parse::<f64>().map_err(|_| wrong())? * unit;
-    // A year is as good as for ever.
-    match (0.0..=31_557_600.0).contains(&seconds) {
-        true => Ok(Duration::from_secs_f64(seconds)),
-        false => Err(wrong()),
-    }
-}
 
 #[derive(Args)]
 pub(super) struct Why {

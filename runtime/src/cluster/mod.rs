@@ -10,6 +10,7 @@
 //! - every actor's life, and the names, in [`directory`]; what is kept of a life that ended in [`death`];
 //! - whose drivers are there in [`drivers`];
 //! - sets of like actors that grow and shrink by themselves in [`pools`];
+//! - what lets in a node that has no certificate in [`tokens`];
 //! - all of these composed, as the head's process drives it, in [`head_state`];
 //! - what of it outlives the head's process in [`snapshot`], and on disk in [`store`].
 
@@ -29,6 +30,7 @@ pub mod snapshot;
 pub mod store;
 pub(crate) mod suggest;
 pub mod supervision;
+pub mod tokens;
 
 // The processes that stand around the machines.
 pub(crate) mod client;

@@ -17,6 +17,8 @@ const CONNECT_TIMEOUT: Duration = Duration::from_secs(3);
 // memory, so a connection begins with few and is allowed more as they are used.
 const FIRST_STREAMS: u32 = 256;
 const MOST_STREAMS: u32 = 1 << 18;
+// The longest frame of a peer that has no certificate: a signing request and a name.
+const STRANGERS_FRAME: usize = 16 << 10;
 // What one lane may have in flight before its sender waits.
 const STREAM_WINDOW: u32 = 4 << 20;
 const CONNECTION_WINDOW: u32 = 64 << 20;
@@ -88,6 +90,8 @@ impl From<IdentityError> for WireError {
 pub struct Endpoint {
     inner: quinn::Endpoint,
     client: quinn::ClientConfig,
+    /// For those with a certificate, and for all.
+    servers: [quinn::ServerConfig; 2],
     connections: Arc<Mutex<HashMap<SocketAddr, Slot>>>,
 }
 
@@ -113,14 +117,19 @@ impl Endpoint {
             .send_window(u64::from(CONNECTION_WINDOW));
         let transport = Arc::new(transport);
 
-        let server = quinn::crypto::rustls::QuicServerConfig::try_from(identity.server_config()?)
-            .map_err(|e| tls(&e))?;
-        let mut server = quinn::ServerConfig::with_crypto(Arc::new(server));
-        server.transport_config(transport.clone());
+        let server = |strangers: bool| {
+            let config = identity.server_config(strangers)?;
+            let config =
+                quinn::crypto::rustls::QuicServerConfig::try_from(config).map_err(|e| tls(&e))?;
+            let mut server = quinn::ServerConfig::with_crypto(Arc::new(config));
+            server.transport_config(transport.clone());
+            Ok::<_, WireError>(server)
+        };
+        let servers = [server(false)?, server(true)?];
         let client = quinn::crypto::rustls::QuicClientConfig::try_from(identity.client_config()?)
             .map_err(|e| tls(&e))?;
         let mut client = quinn::ClientConfig::new(Arc::new(client));
-        client.transport_config(transport);
+        client.transport_config(transport.clone());
 
         let taken = |e: std::io::Error| WireError::Bind {
             addr,
@@ -131,12 +140,17 @@ impl Endpoint {
         let runtime: Arc<dyn quinn::Runtime> = Arc::new(quinn::TokioRuntime);
         let socket = Counted(runtime.wrap_udp_socket(socket).map_err(taken)?);
         let socket = Arc::new(socket);
-        let inner =
-            quinn::Endpoint::new_with_abstract_socket(config, Some(server), socket, runtime)
-                .map_err(taken)?;
+        let inner = quinn::Endpoint::new_with_abstract_socket(
+            config,
+            Some(servers[0].clone()),
+            socket,
+            runtime,
+        )
+        .map_err(taken)?;
         Ok(Self {
             inner,
             client,
+            servers,
             connections: Arc::default(),
         })
     }
@@ -147,6 +161,12 @@ impl Endpoint {
     /// [`WireError::Closed`] after [`close`](Self::close).
     pub fn local_addr(&self) -> Result<SocketAddr, WireError> {
         self.inner.local_addr().map_err(WireError::closed)
+    }
+
+    /// Lets in who has no certificate, or nobody such from now on: [`Connection::is_stranger`].
+    pub fn admit_strangers(&self, on: bool) {
+        let config = self.servers[usize::from(on)].clone();
+        self.inner.set_server_config(Some(config));
     }
 
     /// The next peer that knocks; `None` once the endpoint is closed. Finish the handshake in a
@@ -249,6 +269,15 @@ pub struct Incoming {
 }
 
 impl Connection {
+    pub(super) fn new(inner: quinn::Connection) -> Self {
+        Self { inner }
+    }
+
+    /// Whether the peer has shown no certificate: it may join, and nothing else.
+    pub fn is_stranger(&self) -> bool {
+        self.inner.peer_identity().is_none()
+    }
+
     /// The peer's address.
     pub fn peer(&self) -> SocketAddr {
         self.inner.remote_address()
@@ -302,6 +331,12 @@ pub struct Accepted {
 }
 
 impl Accepted {
+    /// From a peer that nobody knows: it may say little.
+    pub fn of_stranger(mut self) -> Self {
+        self.reader.limit(STRANGERS_FRAME);
+        self
+    }
+
     /// Reads what the stream is for.
     ///
     /// # Errors

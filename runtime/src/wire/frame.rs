@@ -124,6 +124,8 @@ pub struct FrameReader {
     stream: RecvStream,
     /// What has come and is not read yet: often many small frames at once.
     buffer: BytesMut,
+    /// The longest frame that is read.
+    longest: usize,
 }
 
 impl FrameReader {
@@ -132,7 +134,13 @@ impl FrameReader {
         Self {
             stream,
             buffer: BytesMut::new(),
+            longest: MAX_FRAME,
         }
+    }
+
+    /// From now on no longer frame is read than of so many bytes.
+    pub(super) fn limit(&mut self, longest: usize) {
+        self.longest = longest.min(MAX_FRAME);
     }
 
     /// The next frame; `None` when the peer has finished.
@@ -145,7 +153,7 @@ impl FrameReader {
         loop {
             if let Some(prefix) = self.buffer.first_chunk::<PREFIX>() {
                 let len = u32::from_le_bytes(*prefix) as usize;
-                if len > MAX_FRAME {
+                if len > self.longest {
                     return Err(WireError::TooLong { len });
                 }
                 if let Some(frame) = self.buffer.get(PREFIX..PREFIX + len) {

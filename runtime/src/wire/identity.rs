@@ -9,16 +9,18 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use rcgen::{
-    BasicConstraints, CertificateParams, DnType, ExtendedKeyUsagePurpose, IsCa, Issuer, KeyPair,
-    KeyUsagePurpose,
+    BasicConstraints, CertificateParams, CertificateSigningRequestParams, DnType,
+    ExtendedKeyUsagePurpose, IsCa, Issuer, KeyPair, KeyUsagePurpose,
 };
 use rustls::pki_types::pem::PemObject as _;
 use rustls::pki_types::{CertificateDer, PrivateKeyDer};
 
+use super::join::Fingerprint;
+
 /// The name that every certificate of a cluster carries: the CA says who belongs, not the name.
 pub(super) const SERVER_NAME: &str = "corehold.cluster";
 
-const ALPN: &[u8] = b"corehold/1";
+pub(super) const ALPN: &[u8] = b"corehold/1";
 
 /// Keys that could not be made, read or used.
 #[derive(Debug, thiserror::Error)]
@@ -98,16 +100,7 @@ impl Identity {
     /// # Errors
     /// See [`IdentityError`].
     pub fn create(dir: &Path) -> Result<(), IdentityError> {
-        let io = |source| IdentityError::Io {
-            path: dir.to_owned(),
-            source,
-        };
-        use std::os::unix::fs::DirBuilderExt as _;
-        fs::DirBuilder::new()
-            .recursive(true)
-            .mode(0o700)
-            .create(dir)
-            .map_err(io)?;
+        make_folder(dir)?;
         let tls = |e: rcgen::Error| IdentityError::Tls(e.to_string());
 
         let ca_key = KeyPair::generate().map_err(tls)?;
@@ -119,13 +112,7 @@ impl Identity {
         let ca_cert = ca.self_signed(&ca_key).map_err(tls)?;
 
         let key = KeyPair::generate().map_err(tls)?;
-        let mut node = CertificateParams::new(vec![SERVER_NAME.to_owned()]).map_err(tls)?;
-        node.distinguished_name
-            .push(DnType::CommonName, "corehold process");
-        node.extended_key_usages = vec![
-            ExtendedKeyUsagePurpose::ServerAuth,
-            ExtendedKeyUsagePurpose::ClientAuth,
-        ];
+        let node = process_params().map_err(tls)?;
         let issuer = Issuer::from_params(&ca, &ca_key);
         let cert = node.signed_by(&key, &issuer).map_err(tls)?;
 
@@ -136,18 +123,69 @@ impl Identity {
         write(&dir.join("ca.pem"), &ca_cert.pem(), 0o644)
     }
 
-    pub(super) fn server_config(&self) -> Result<rustls::ServerConfig, IdentityError> {
+    /// Signs the key of a signing request (PKCS #10, DER) with the CA's key in `dir`; gives the CA's certificate and the
+    /// new one, as PEM. Nothing else that the request says is taken over.
+    ///
+    /// # Errors
+    /// Where the folder has no CA's key, as on nodes that joined, or the request is none.
+    pub fn sign(dir: &Path, request: &[u8]) -> Result<(String, String), IdentityError> {
+        let tls = |e: rcgen::Error| IdentityError::Tls(e.to_string());
+        let text = |name: &str| {
+            let path = dir.join(name);
+            String::from_utf8(read(&path)?).map_err(|e| malformed(&path, e))
+        };
+        let (ca_pem, key_pem) = (text("ca.pem")?, text("ca.key")?);
+        refuse_exposed(&dir.join("ca.key"))?;
+        let key = KeyPair::from_pem(&key_pem).map_err(tls)?;
+        let issuer = Issuer::from_ca_cert_pem(&ca_pem, key).map_err(tls)?;
+        let request = CertificateSigningRequestParams::from_der(&request.into()).map_err(tls)?;
+        let cert = process_params().map_err(tls)?;
+        let cert = cert.signed_by(&request.public_key, &issuer).map_err(tls)?;
+        Ok((ca_pem, cert.pem()))
+    }
+
+    /// Writes the keys of a process that was let in to `dir`; there is no CA's key among them.
+    ///
+    /// # Errors
+    /// [`IdentityError::Io`].
+    pub fn store(dir: &Path, ca: &str, cert: &str, key: &str) -> Result<(), IdentityError> {
+        make_folder(dir)?;
+        write(&dir.join("node.key"), key, 0o600)?;
+        write(&dir.join("node.pem"), cert, 0o644)?;
+        // Last: its presence says that the set is whole.
+        write(&dir.join("ca.pem"), ca, 0o644)
+    }
+
+    /// The CA that it trusts.
+    pub fn fingerprint(&self) -> Fingerprint {
+        Fingerprint::of(&self.ca)
+    }
+
+    /// For who listens; with `strangers` also to those who have no certificate.
+    pub(super) fn server_config(
+        &self,
+        strangers: bool,
+    ) -> Result<rustls::ServerConfig, IdentityError> {
         let verifier = rustls::server::WebPkiClientVerifier::builder_with_provider(
             Arc::new(self.roots()?),
             provider(),
-        )
-        .build()
-        .map_err(|e| IdentityError::Tls(e.to_string()))?;
+        );
+        let verifier = match strangers {
+            true => verifier.allow_unauthenticated(),
+            false => verifier,
+        };
+        let verifier = verifier
+            .build()
+            .map_err(|e| IdentityError::Tls(e.to_string()))?;
         let mut config = rustls::ServerConfig::builder_with_provider(provider())
             .with_protocol_versions(&[&rustls::version::TLS13])
             .map_err(tls_error)?
             .with_client_cert_verifier(verifier)
-            .with_single_cert(vec![self.cert.clone()], self.key.clone_key())
+            // With the CA: who joins by a token knows only its fingerprint.
+            .with_single_cert(
+                vec![self.cert.clone(), self.ca.clone()],
+                self.key.clone_key(),
+            )
             .map_err(tls_error)?;
         config.alpn_protocols = vec![ALPN.to_vec()];
         Ok(config)
@@ -176,8 +214,33 @@ impl Identity {
     }
 }
 
-fn provider() -> Arc<rustls::crypto::CryptoProvider> {
+pub(super) fn provider() -> Arc<rustls::crypto::CryptoProvider> {
     Arc::new(rustls::crypto::ring::default_provider())
+}
+
+fn make_folder(dir: &Path) -> Result<(), IdentityError> {
+    use std::os::unix::fs::DirBuilderExt as _;
+    fs::DirBuilder::new()
+        .recursive(true)
+        .mode(0o700)
+        .create(dir)
+        .map_err(|source| IdentityError::Io {
+            path: dir.to_owned(),
+            source,
+        })
+}
+
+/// What a process's certificate says.
+fn process_params() -> Result<CertificateParams, rcgen::Error> {
+    let mut params = CertificateParams::new(vec![SERVER_NAME.to_owned()])?;
+    params
+        .distinguished_name
+        .push(DnType::CommonName, "corehold process");
+    params.extended_key_usages = vec![
+        ExtendedKeyUsagePurpose::ServerAuth,
+        ExtendedKeyUsagePurpose::ClientAuth,
+    ];
+    Ok(params)
 }
 
 fn tls_error(e: rustls::Error) -> IdentityError {

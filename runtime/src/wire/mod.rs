@@ -7,6 +7,7 @@ mod codec;
 mod endpoint;
 mod frame;
 mod identity;
+mod join;
 mod reset;
 pub mod session;
 mod socket;
@@ -15,6 +16,8 @@ pub use codec::{CodecError, decode, encode};
 pub use endpoint::{Accepted, Connection, Endpoint, Handshake, Incoming, WireError};
 pub use frame::{FrameReader, FrameWriter, MAX_FRAME};
 pub use identity::{Identity, IdentityError};
+pub use join::{Admission, Fingerprint, JoinRequest, JoinToken, JoinTokenError, Secret};
+pub(crate) use join::{Applicant, ask_admission};
 
 use serde::{Deserialize, Serialize};
 
@@ -39,6 +42,8 @@ pub enum Opening {
     },
     /// Asks what the process has seen of itself; questions and answers follow, in turn.
     Observe,
+    /// To a head, by who has no certificate: asks for one. The answer is an [`Admission`] or why not.
+    Join(Box<JoinRequest>),
 }
 
 /// How a process introduces itself. The layout of this struct, and that [`Opening::Control`] is the first variant, must

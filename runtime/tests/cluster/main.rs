@@ -14,6 +14,7 @@ mod resources;
 mod simulation;
 mod store;
 mod supervision;
+mod tokens;
 
 use std::time::Duration;
 

@@ -121,6 +121,15 @@ impl Hosts {
         state
     }
 
+    /// A command on the other host.
+    pub fn there(&self, program: &std::path::Path) -> Command {
+        let mut command = Command::new("ip");
+        command
+            .args(["netns", "exec", &self.space.name])
+            .arg(program);
+        command
+    }
+
     pub fn cut(&self) {
         ip(&format!("-n {} link set far down", self.space.name)).unwrap();
     }

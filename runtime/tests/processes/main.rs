@@ -9,6 +9,7 @@ mod cluster;
 mod drain;
 mod head_death;
 mod hosts;
+mod joining;
 mod kills;
 mod light;
 mod link;
@@ -44,6 +45,7 @@ fn all() -> impl Iterator<Item = &'static (&'static str, fn())> {
         pools::ALL,
         rings::CASES,
         head_death::ALL,
+        joining::CASES,
         kills::CASES,
         light::ALL,
         partition::ALL,
@@ -63,6 +65,12 @@ fn main() -> ExitCode {
             Err(e) => println!("error: {e}"),
         }
         return ExitCode::SUCCESS;
+    }
+    if let Ok(what) = std::env::var(joining::TOKEN) {
+        return joining::make_token(&what);
+    }
+    if let Ok(joiner) = std::env::var(joining::JOINER) {
+        return joining::joiner(&joiner);
     }
     if let Ok(what) = std::env::var(programs::GUEST) {
         return programs::guest(&what);

@@ -16,6 +16,8 @@ mod error;
 mod parse;
 mod read;
 
+pub(crate) use parse::is_name;
+
 pub use error::{ConfigError, ConfigErrorKind, Position};
 
 use super::demand::{Capacity, Gpu, HeldCore, Milli};

@@ -357,10 +357,15 @@ fn size(value: &Value<'_>) -> Result<u64> {
 }
 
 /// Names go into file names, cgroup names and command lines: only harmless characters.
-fn valid_name(value: &Value<'_>, text: &str, what: &'static str) -> Result<String> {
+/// Whether a cluster, node or pool may have this name.
+pub(crate) fn is_name(text: &str) -> bool {
     let harmless = |c: char| c.is_ascii_alphanumeric() || matches!(c, '.' | '_' | '-');
     let starts_well = text.starts_with(|c: char| c.is_ascii_alphanumeric());
-    if starts_well && text.len() <= 63 && text.chars().all(harmless) {
+    starts_well && text.len() <= 63 && text.chars().all(harmless)
+}
+
+fn valid_name(value: &Value<'_>, text: &str, what: &'static str) -> Result<String> {
+    if is_name(text) {
         return Ok(text.to_owned());
     }
     Err(value.error(ConfigErrorKind::BadName {

@@ -6,6 +6,7 @@
 //! What an event changed is written down by a thread of its own ([`writer`]); until it is on disk, every word to a peer
 //! waits that was said after it. So nobody ever knows what a head that is killed and starts again does not.
 
+mod admissions;
 mod drains;
 pub(crate) mod guard;
 mod joins;
@@ -24,6 +25,7 @@ use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use tokio::sync::mpsc;
 
+use self::admissions::Admissions;
 use self::observers::Observers;
 use self::peers::{Peer, PeerId};
 use self::pools::PoolDesk;
@@ -40,7 +42,7 @@ use crate::control::{FromHead, Location, PeerRole, Response, ToHead};
 use crate::error::{Error, Result};
 use crate::ids::{ActorId, GroupId, NodeId};
 use crate::observe::timeline;
-use crate::process::{Knock, Process};
+use crate::process::{Knock, Process, Stranger};
 use crate::wire::Identity;
 
 // What has happened and has not been taken in yet.
@@ -80,6 +82,8 @@ pub(crate) async fn run(
         listen = if free { previous } else { listen };
     }
     let (process, _exits) = Process::start(&identity, listen, Some(knocks))?;
+    let (strangers, applying) = mpsc::channel(16);
+    let _ = process.strangers.set(strangers);
     claim.publish(Some(process.address))?;
 
     let names: BTreeSet<String> = config.nodes.iter().map(|n| n.name.clone()).collect();
@@ -112,6 +116,7 @@ pub(crate) async fn run(
     let observers = Observers::start(config.metrics, &process).await;
     let head = Head {
         state,
+        admissions: Admissions::new(&config, state_dir.keys(), identity.fingerprint()),
         name: config.name.clone(),
         clock,
         began: Instant::now(),
@@ -135,7 +140,9 @@ pub(crate) async fn run(
         pools: PoolDesk::new(&config.pools),
         held: VecDeque::new(),
     };
-    let ended = head.run(knocking, events, children, written).await;
+    let ended = head
+        .run(knocking, applying, events, children, written)
+        .await;
     // What ended in good order is not gone on with.
     HeadStore::put_aside(&state_dir.head_store())?;
     claim.give_up();
@@ -152,6 +159,7 @@ type Ready<'a> = Box<dyn FnOnce(Result<(), String>) + 'a>;
 
 struct Head<'a> {
     state: HeadState,
+    admissions: Admissions,
     name: String,
     /// The cluster's time when this head began.
     clock: Duration,
@@ -188,6 +196,7 @@ impl Head<'_> {
     async fn run(
         mut self,
         mut knocking: mpsc::Receiver<Knock>,
+        mut applying: mpsc::Receiver<Stranger>,
         mut events: mpsc::Receiver<Inbox>,
         mut children: mpsc::Receiver<ChildEvent>,
         mut written: mpsc::Receiver<u64>,
@@ -198,7 +207,8 @@ impl Head<'_> {
         let mut interrupt = signals(SignalKind::interrupt())?;
         self.check_ready();
         while self.ending.is_none() {
-            let deadline = self.state.next_deadline();
+            let deadlines = [self.state.next_deadline(), self.admissions.next_deadline()];
+            let deadline = deadlines.into_iter().flatten().min();
             let (began, clock) = (self.began, self.clock);
             let wake = async {
                 match deadline {
@@ -215,12 +225,14 @@ impl Head<'_> {
             tokio::select! {
                 Some(number) = written.recv() => self.wrote(number),
                 Some(knock) = knocking.recv(), if keeps_up => self.knock(knock),
+                Some(stranger) = applying.recv() => self.admit(stranger),
                 Some(event) = events.recv(), if keeps_up => match event {
                     Inbox::Word(peer, word) => self.word(peer, word),
                     Inbox::Gone(peer, why) => self.gone(peer, why),
                 },
                 Some(event) = children.recv() => self.child(event),
                 () = wake => {
+                    self.watch_door();
                     let actions = self.state.poll(self.now());
                     self.write_and_act(actions);
                 }

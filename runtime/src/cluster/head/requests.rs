@@ -157,6 +157,7 @@ impl Head<'_> {
             Request::Why { which } => {
                 Why::of(&self.state, &which, self.now()).map(|why| Response::Why(Box::new(why)))
             }
+            Request::Token { expires, uses } => self.make_token(expires, uses),
             Request::Drain { node, within } => {
                 return self.drain_asked(peer, number, node, within);
             }
