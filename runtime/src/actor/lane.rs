@@ -22,7 +22,7 @@ pub use callee::Replier;
 pub(crate) use callee::serve;
 pub(crate) use caller::Lanes;
 pub(super) use caller::{Incoming, Kind, Message};
-pub(crate) use sessions::Sessions;
+pub(crate) use sessions::{SETTLED, Sessions};
 
 use std::time::Duration;
 

@@ -35,7 +35,7 @@ pub use stream::{ReplyStream, StreamMessage};
 
 pub(crate) use host::{Exit, Host};
 pub use lane::LaneOpening;
-pub(crate) use lane::{Lanes, Sessions, serve as serve_lane};
+pub(crate) use lane::{Lanes, SETTLED, Sessions, serve as serve_lane};
 pub(crate) use pool::Callers;
 pub(crate) use registry::message_name;
 pub(crate) use vitals::Vitals;

@@ -180,6 +180,8 @@ fn worker_moves() {
     TestCluster::up(TWO).drive(async |cluster| {
         let serial = first_from(cluster.actor(Serial::default())).process();
         let serial = serial.detached().spawn().await?;
+        // There is a connection to its process: see the exceptions in the docs.
+        serial.ask(Work(0, Wait::No)).await?;
         let slow = serial.ask(Work(0, Wait::Ms(300))).into_future();
         let rest = (1..=MANY).map(|n| serial.ask(Work(n, Wait::Ms(5))).into_future());
         let drained = cluster.drain("from", LONG);

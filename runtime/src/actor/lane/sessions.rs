@@ -13,6 +13,10 @@ use crate::process::Process;
 /// How long a session is kept whose caller is out of reach; ten times the caller's patience.
 const KEEP: Duration = Duration::from_secs(300);
 
+/// Why a process ends its connections whose actors have all ended, and whose [sessions](Sessions::settled) too. Who reads it
+/// in the place of a greeting was heard by nobody.
+pub(crate) const SETTLED: &str = "its actors have ended, and who had asked them has been answered";
+
 /// The sessions with callers of this process's actors.
 #[derive(Default)]
 pub(crate) struct Sessions {

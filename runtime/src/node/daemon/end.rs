@@ -1,8 +1,10 @@
 //! How all that a node runs ends.
 
+use futures_util::FutureExt as _;
 use tokio::sync::mpsc;
 
 use super::{Daemon, Exit, WorkerEvent};
+use crate::actor::SETTLED;
 
 // Less than the launcher waits for the process.
 const END_WITHIN: std::time::Duration = std::time::Duration::from_secs(4);
@@ -53,6 +55,10 @@ impl Daemon {
         }
         // An actor that is still at work keeps its slot; the next sweep removes it.
         self.slots.clear();
-        self.process.endpoint.close("the node ends").await;
+        let why = match self.process.sessions.settled().now_or_never() {
+            Some(()) if left == 0 => SETTLED,
+            _ => "the node ends",
+        };
+        self.process.endpoint.close(why).await;
     }
 }

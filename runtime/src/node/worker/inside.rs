@@ -6,9 +6,9 @@ use tokio::net::UnixStream;
 use tokio::net::unix::OwnedReadHalf;
 use tokio::sync::mpsc;
 
-use super::LINGER;
 use super::link::{self, Commission, FromWorker, ToWorker};
-use crate::actor::{ActorEnv, Vitals};
+use super::{LINGER, SETTLE_WITHIN};
+use crate::actor::{ActorEnv, SETTLED, Vitals};
 use crate::cluster::ClusterConfig;
 use crate::cluster::state_dir::StateDir;
 use crate::control::PeerRole;
@@ -107,9 +107,16 @@ pub(crate) async fn run(config: ClusterConfig, vitals: RawFd) -> Result<()> {
     }
     // Until the node has taken note: who is told of the end by us may then ask the head about it.
     let _ = tokio::time::timeout(LINGER, orders.recv()).await;
+    // Who waits for replies, or for the word that there are none, has them when it ends its session: what goes with this
+    // process unheard may have been executed, for all that its sender knows.
+    let settled = tokio::time::timeout(SETTLE_WITHIN, process.sessions.settled()).await;
     // Nobody looks for the head any more.
     drop(from_head);
-    process.endpoint.close("the actor has ended").await;
+    let why = match settled {
+        Ok(()) => SETTLED,
+        Err(_) => "the actor has ended",
+    };
+    process.endpoint.close(why).await;
     Ok(())
 }
 

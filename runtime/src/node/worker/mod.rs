@@ -34,6 +34,8 @@ pub(crate) use inside::run as run_inside;
 
 // How long a worker may take from its end's report to the end of its process.
 const LINGER: std::time::Duration = std::time::Duration::from_secs(2);
+// How much of that it may wait for its actor's callers.
+const SETTLE_WITHIN: std::time::Duration = std::time::Duration::from_secs(1);
 // Orders that wait for a worker: one stop, one stop by force, one end.
 const WAITING: usize = 8;
 

@@ -1,5 +1,6 @@
 //! A lane's session while it has a connection.
 
+use super::LAST_WORD;
 use super::incoming::Incoming;
 use super::run::Runner;
 use super::state::{Shared, State};
@@ -49,7 +50,9 @@ impl Connection<'_> {
             // Cancelling the flush loses nothing: when reading has ended, so has the stream.
             tokio::select! {
                 flushed = writer.flush() => if let Err(e) = flushed {
-                    break Ended::Lost(e.to_string());
+                    // What the peer said last tells more.
+                    let last = tokio::time::timeout(LAST_WORD, &mut reading).await;
+                    break last.map_or_else(|_| Ended::Lost(e.to_string()), joined);
                 },
                 ended = &mut reading => break joined(ended),
             }

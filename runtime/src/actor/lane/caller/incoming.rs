@@ -7,7 +7,7 @@ use super::connection::Ended;
 use super::state::{Shared, State};
 use super::{Outgoing, Reply};
 use crate::actor::error::{AskError, Fate};
-use crate::actor::lane::{Down, Frame, Greeting, Refusal, TELL_SOON};
+use crate::actor::lane::{Down, Frame, Greeting, Refusal, SETTLED, TELL_SOON};
 use crate::wire::session::{Arrival, SessionError};
 use crate::wire::{FrameReader, WireError};
 
@@ -27,6 +27,7 @@ impl Incoming {
         let greeting = match greeting.await {
             Ok(Ok(Some(greeting))) => greeting,
             Ok(Ok(None)) => return Ended::Lost("its node closed the lane".to_owned()),
+            Ok(Err(WireError::Ended(why))) if why == SETTLED => return Ended::NotHere,
             Ok(Err(e)) => return Ended::Lost(e.to_string()),
             Err(_) => return Ended::Lost("its node does not answer".to_owned()),
         };
