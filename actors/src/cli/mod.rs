@@ -10,6 +10,7 @@ mod logs;
 mod new;
 mod operate;
 mod out;
+mod reproduce;
 mod run;
 mod summary;
 mod sweep;

@@ -15,7 +15,7 @@ mod verdict;
 
 pub use binary::Binary;
 pub use class::{class, class_of};
-pub use compiler::{Compiler, CompilerError};
+pub use compiler::{Compiler, CompilerError, Jail};
 pub use completion::{CompletionStyle, Kernel};
 pub use problem::{Caches, Factor, Problem, ProblemError, RuleSet};
 pub use source::normal_form_hash;
