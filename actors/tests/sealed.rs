@@ -9,7 +9,7 @@ use std::process::Command;
 use bench::{Bench, compile, compile_with};
 use corehold::isolate::{HoldOptions, Isolation, Slot};
 use corehold_actors::kernel::sealed::{Budget, Limits, SMALL_AND_ODD, Shape, check, measure};
-use corehold_actors::kernel::{Caches, Outcome, Problem, Verdict};
+use corehold_actors::kernel::{Caches, Outcome, Problem, Verdict, class_of};
 
 const NAIVE: &str = include_str!("kernels/naive.c");
 const IKJ: &str = include_str!("kernels/ikj.c");
@@ -35,6 +35,14 @@ fn honest_kernels_are_correct_and_measured() {
         println!("{name}: {m:?}");
         assert!(m.gflops > 0.05 && m.share_of_peak < 1.05 && m.calls >= m.batches);
         assert!(m.interval.0 <= m.gflops && m.gflops <= m.interval.1);
+        let calibration = m.calibration;
+        assert!(calibration.gflops > 0.1, "{calibration:?}");
+        assert!(
+            calibration.peak_gflops > calibration.gflops,
+            "{calibration:?}"
+        );
+        assert_eq!(m.class, class_of(&bench.slot));
+        assert!(m.class.contains("1 core"), "{}", m.class);
         rates.push(m.gflops);
     }
     assert!(
@@ -157,7 +165,9 @@ fn a_disturbed_measurement_is_said_to_be_contaminated() {
         Outcome::Contaminated(m) => {
             println!("{m:?}");
             assert!(
-                m.contamination.run_delay > 0.05 && m.contamination.retried > 0,
+                m.contamination.run_delay > 0.05
+                    && m.contamination.foreign > 0.05
+                    && m.contamination.retried > 0,
                 "{m:?}"
             );
         }

@@ -12,7 +12,7 @@ use corehold::prelude::*;
 pub use baseline::{Baseline, BaselineError};
 
 use crate::kernel::sealed::{self, Budget, Shape};
-use crate::kernel::{Binary, Outcome, Problem};
+use crate::kernel::{Binary, Outcome, Problem, class_of};
 
 /// Measures kernels of one problem on the cores that it holds.
 #[derive(Serialize, Deserialize)]
@@ -162,7 +162,7 @@ pub struct Describe;
 pub struct Machine {
     /// The node's name.
     pub node: String,
-    /// CPU model and cores: measurements compare within one class.
+    /// CPU model and held cores: measurements compare within one class.
     pub class: String,
     /// The held cores.
     pub cores: Vec<u32>,
@@ -216,7 +216,7 @@ impl Handler<Describe> for Benchmark {
         let peak = self.peak(&slot)?;
         Ok(Machine {
             node: env.node,
-            class: env.class,
+            class: class_of(&slot),
             cores: slot.cores().iter().copied().collect(),
             isolation: slot.isolation(),
             knobs: slot.knobs().to_vec(),

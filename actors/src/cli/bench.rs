@@ -1,12 +1,13 @@
 //! `corehold bench KERNEL.c`: verify and measure one kernel by hand.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
 use clap::Args;
 use corehold::isolate::{HoldOptions, Slot, Topology, sweep_stale};
 use serde::Serialize;
 
+use super::reproduce::Reproduce;
 use super::{Failure, compare, out};
 use crate::kernel::sealed::{self, Budget, Shape};
 use crate::kernel::{Compiler, Kernel, Outcome, Problem, Verdict};
@@ -40,8 +41,9 @@ struct Report {
     verdict: Verdict,
     outcome: Option<Outcome>,
     peak_gflops: Option<f64>,
-    isolation: Option<String>,
     techniques: Vec<&'static str>,
+    /// All that the measurement depends on; `null` where none was made.
+    reproduce: Option<Reproduce>,
 }
 
 impl Bench {
@@ -58,8 +60,8 @@ impl Bench {
             verdict: evaluated.verdict,
             outcome: None,
             peak_gflops: None,
-            isolation: None,
             techniques: evaluated.techniques.iter().map(|t| t.name()).collect(),
+            reproduce: None,
         };
         if let Some(binary) = binary {
             let slot = self.hold()?;
@@ -76,14 +78,14 @@ impl Bench {
             let outcome =
                 sealed::measure(&binary, &problem.symbol, shape, &slot, peak.gflops, &budget)?;
             report.peak_gflops = Some(peak.gflops);
-            report.isolation = Some(format!("cores {:?}, {:?}", slot.cores(), slot.isolation()));
+            report.reproduce = Some(Reproduce::of(&problem, &code, &compiler, &slot));
             report.outcome = Some(outcome);
         }
         let good = matches!(report.outcome, Some(Outcome::Measured(_)));
         if self.json {
             out::line(serde_json::to_string(&report)?)?;
         } else {
-            out::show(text(&report))?;
+            out::show(text(&report, file))?;
         }
         Ok(if good {
             ExitCode::SUCCESS
@@ -129,14 +131,16 @@ impl Bench {
 }
 
 /// A report for people.
-fn text(report: &Report) -> String {
+fn text(report: &Report, file: &Path) -> String {
     let mut lines = match &report.outcome {
         None => vec![format!("failed: {}", report.verdict)],
         Some(Outcome::Failed(verdict)) => vec![format!("failed while it was timed: {verdict}")],
         Some(Outcome::Contaminated(m)) => vec![format!(
-            "contaminated: about {:.1} GFLOPS, but the core was not the kernel's own ({:.1} % of the time waiting)",
+            "contaminated: about {:.1} GFLOPS, but the core was not the kernel's own ({:.1} % of the time waiting, {:.1} % \
+             of it taken by others)",
             m.gflops,
-            m.contamination.run_delay * 100.0
+            m.contamination.run_delay * 100.0,
+            m.contamination.foreign * 100.0
         )],
         Some(Outcome::Measured(m)) => vec![
             format!(
@@ -155,18 +159,25 @@ fn text(report: &Report) -> String {
                 m.mad_s / m.median_s * 100.0
             ),
             format!(
-                "disturbed: {:.2} % of the time waiting for the core, {} batches thrown away, {} beside loud neighbours",
+                "calibration: {:.2} GFLOPS of a fixed product then ({:.2} times that), {:.1} of multiply-adds in registers",
+                m.calibration.gflops,
+                m.gflops / m.calibration.gflops,
+                m.calibration.peak_gflops
+            ),
+            format!(
+                "disturbed: {:.2} % of the time waiting for the core, {:.2} % of it taken by others, {:.2} % interrupts, {} \
+                 batches thrown away, {} beside loud neighbours",
                 m.contamination.run_delay * 100.0,
+                m.contamination.foreign * 100.0,
+                m.contamination.interrupts * 100.0,
                 m.contamination.retried,
                 m.contamination.loud
             ),
         ],
     };
-    if let Some(isolation) = &report.isolation {
-        lines.push(format!("held: {isolation}"));
-    }
     if !report.techniques.is_empty() {
         lines.push(format!("techniques: {}", report.techniques.join(", ")));
     }
-    lines.join("\n") + "\n"
+    let how = report.reproduce.as_ref().map(|r| r.text(Some(file)));
+    lines.join("\n") + "\n" + &how.unwrap_or_default()
 }

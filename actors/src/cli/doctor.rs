@@ -9,7 +9,7 @@ use corehold::isolate::{Finding, State, Topology, doctor};
 
 use super::{Failure, out};
 use crate::benchmark::Baseline;
-use crate::kernel::Compiler;
+use crate::kernel::{Compiler, Jail};
 
 /// The cores that this machine's nodes may hold by the `cluster.toml` of this folder; without one the last core, which
 /// `corehold bench` takes.
@@ -29,6 +29,33 @@ fn cores_to_hold() -> BTreeSet<u32> {
         .collect()
 }
 
+/// How kernels' sources are kept from reading files while they are compiled.
+fn jail(jail: Jail) -> Finding {
+    let (state, advice) = match jail {
+        Jail::Root | Jail::UserNamespace => (State::Good, None),
+        Jail::Landlock => (
+            State::Weak,
+            Some(
+                "files can't be opened but their names be asked for: allow user namespaces (sysctl user.max_user_namespaces, \
+                 kernel.unprivileged_userns_clone, kernel.apparmor_restrict_unprivileged_userns), or run as root",
+            ),
+        ),
+        Jail::Bare => (
+            State::Missing,
+            Some(
+                "run as root, allow user namespaces (sysctl user.max_user_namespaces, kernel.unprivileged_userns_clone, \
+                 kernel.apparmor_restrict_unprivileged_userns), or boot with lsm=landlock (Linux 5.13)",
+            ),
+        ),
+    };
+    Finding {
+        name: "jail".to_owned(),
+        state,
+        effect: format!("sources are {jail}"),
+        advice: advice.map(str::to_owned),
+    }
+}
+
 pub(super) fn run(json: bool) -> Result<ExitCode, Failure> {
     let mut findings = doctor(&cores_to_hold());
     findings.push(match Compiler::find() {
@@ -45,6 +72,7 @@ pub(super) fn run(json: bool) -> Result<ExitCode, Failure> {
             advice: Some(e.to_string()),
         },
     });
+    findings.push(jail(Jail::best()));
     findings.push(match Baseline::find() {
         Some(library) => Finding {
             name: "openblas".to_owned(),

@@ -11,6 +11,7 @@ mod members;
 mod new;
 mod operate;
 mod out;
+mod reproduce;
 mod run;
 mod scale;
 mod summary;

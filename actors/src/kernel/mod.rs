@@ -1,6 +1,7 @@
 //! Kernels: the problems, the static checks, the compiler driver, the sealed measurement.
 
 mod binary;
+mod class;
 pub mod compiler;
 mod completion;
 pub mod corpus;
@@ -13,9 +14,10 @@ pub mod techniques;
 mod verdict;
 
 pub use binary::Binary;
-pub use compiler::{Compiler, CompilerError};
+pub use class::{class, class_of};
+pub use compiler::{Compiler, CompilerError, Jail};
 pub use completion::{CompletionStyle, Kernel};
 pub use problem::{Caches, Factor, Problem, ProblemError, RuleSet};
 pub use source::normal_form_hash;
 pub use techniques::{Technique, Techniques};
-pub use verdict::{Contamination, Measurement, Outcome, Verdict};
+pub use verdict::{Calibration, Contamination, Measurement, Outcome, Verdict};

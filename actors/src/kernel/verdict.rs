@@ -65,6 +65,27 @@ pub struct Contamination {
     /// before them.
     #[serde(default)]
     pub loud: u32,
+    /// Share of wall time that the held core did not run the kernel, 0 to 1: what ran there instead, interrupts where
+    /// their time is told apart, and the time that a quota above us kept the kernel from running. From the processor time of the
+    /// kernel's process against the referee's clock, so also where the operating system counts no run delay. 0 on
+    /// several cores, where a thread that sleeps would look the same.
+    #[serde(default)]
+    pub foreign: f64,
+    /// Share of the held cores' time in interrupts and what they put off (`/proc/stat`, irq and softirq, in steps of 10 ms),
+    /// 0 to 1.
+    #[serde(default)]
+    pub interrupts: f64,
+}
+
+/// What the held core made of work that is always the same, just before and just after a measurement: the means.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct Calibration {
+    /// Rate of a fixed product of matrices of 1.3 MiB on one core, in 10^9 floating-point operations a second. 0 where it
+    /// was not measured.
+    pub gflops: f64,
+    /// Rate of fused multiply-adds from registers then, all held cores together, in 10^9 floating-point operations a
+    /// second; the slot's peak is the highest ever seen.
+    pub peak_gflops: f64,
 }
 
 /// One sealed measurement.
@@ -84,6 +105,12 @@ pub struct Measurement {
     pub batches: u32,
     /// `gflops` over the slot's measured peak.
     pub share_of_peak: f64,
+    /// What the core made of a fixed work then.
+    #[serde(default)]
+    pub calibration: Calibration,
+    /// Class of the node and slot that it was made on ([`super::class_of`]). Rates of unlike classes are never compared.
+    #[serde(default)]
+    pub class: String,
     /// What disturbed it.
     pub contamination: Contamination,
 }

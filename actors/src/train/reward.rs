@@ -70,6 +70,18 @@ impl Ladder {
         }
     }
 
+    /// The rewards of the samples of one group, in their order: as [`Ladder::reward`] of each, but never of measurements
+    /// from more than one class of node. What was measured on another class than the group's ([`class_of_group`]) is left
+    /// out of it, as what was not measured at all.
+    pub fn group(&self, samples: &[(&Verdict, Option<&Outcome>)]) -> Vec<Option<f64>> {
+        let class = class_of_group(samples.iter().map(|(_, outcome)| *outcome));
+        let one = |(verdict, outcome): &(&Verdict, Option<&Outcome>)| {
+            let reward = self.reward(verdict, *outcome);
+            reward.filter(|_| !is_elsewhere(*outcome, class))
+        };
+        samples.iter().map(one).collect()
+    }
+
     /// The penalty of a failure; `None` for [`Verdict::Correct`].
     pub fn penalty(&self, verdict: &Verdict) -> Option<f64> {
         match verdict {
@@ -97,5 +109,34 @@ impl Ladder {
                 rate
             }
         })
+    }
+}
+
+/// The class of node on which most of a group's trusted measurements were made; of two with as many, the one that comes
+/// first. `None` where nothing was measured.
+pub fn class_of_group<'a>(
+    outcomes: impl IntoIterator<Item = Option<&'a Outcome>>,
+) -> Option<&'a str> {
+    let mut counts: Vec<(&str, usize)> = Vec::new();
+    for class in outcomes.into_iter().filter_map(class_of_outcome) {
+        match counts.iter_mut().find(|(known, _)| *known == class) {
+            Some((_, count)) => *count += 1,
+            None => counts.push((class, 1)),
+        }
+    }
+    // The last of the greatest, seen from the back, is the first.
+    let most = counts.iter().rev().max_by_key(|(_, count)| *count);
+    most.map(|(class, _)| *class)
+}
+
+/// Whether an outcome is a trusted measurement that was made on another class than `class`.
+pub fn is_elsewhere(outcome: Option<&Outcome>, class: Option<&str>) -> bool {
+    class_of_outcome(outcome).is_some_and(|its| Some(its) != class)
+}
+
+fn class_of_outcome(outcome: Option<&Outcome>) -> Option<&str> {
+    match outcome? {
+        Outcome::Measured(m) => Some(&m.class),
+        Outcome::Contaminated(_) | Outcome::Failed(_) => None,
     }
 }

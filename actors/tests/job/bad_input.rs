@@ -150,6 +150,32 @@ fn kernels() {
         report.contains("\"Measured\"") || report.contains("\"Contaminated\""),
         "{report}"
     );
+    // All that is needed to do it again.
+    let report: serde_json::Value = serde_json::from_slice(&good.stdout).unwrap();
+    let how = &report["reproduce"];
+    assert_eq!(how["problem"], "dgemm");
+    assert_eq!(how["shape"][2][1], 256);
+    assert_eq!(how["source_sha256"].as_str().unwrap().len(), 64);
+    assert!(how["class"].as_str().unwrap().contains("core"), "{how}");
+    assert!(how["compiler"].as_str().unwrap().contains("gcc"), "{how}");
+    assert!(
+        how["command"]
+            .as_str()
+            .unwrap()
+            .ends_with("bench good.c --json"),
+        "{how}"
+    );
+    let knobs = |key: &str| how[key].as_array().unwrap().len();
+    assert_eq!(
+        knobs("in_force") + knobs("not_in_force") + knobs("untouched"),
+        11,
+        "{how}"
+    );
+    let read = text(&cluster.corehold(&["bench", "good.c"]));
+    assert!(
+        read.contains("to reproduce:") && read.contains(how["source_sha256"].as_str().unwrap()),
+        "{read}"
+    );
     for (name, from, to, verdict) in [
         ("wrong.c", "+=", "-=", "WrongResult"),
         (

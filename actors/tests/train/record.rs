@@ -110,6 +110,51 @@ fn only_the_same_job_resumes() {
 }
 
 #[test]
+fn a_record_of_the_schema_before_is_read_and_goes_on() {
+    let tmp = tempfile::tempdir().unwrap();
+    let mut record = Record::create(tmp.path(), &facts()).unwrap();
+    let samples = [sample(0, 0, 0, "a", measured(12.0))];
+    record
+        .commit_step(&step(1, &samples), &samples, &[], Duration::from_secs(1))
+        .unwrap();
+    drop(record);
+    let db = rusqlite::Connection::open(tmp.path().join(DATABASE)).unwrap();
+    for table in ["samples", "guests"] {
+        for column in ["share_of_peak", "calibration", "class"] {
+            db.execute_batch(&format!("ALTER TABLE {table} DROP COLUMN {column}"))
+                .unwrap();
+        }
+    }
+    db.pragma_update(None, "user_version", 2).unwrap();
+    drop(db);
+    let read = Record::open(tmp.path()).unwrap();
+    assert_eq!(read.best().unwrap().unwrap().gflops, 12.0);
+    drop(read);
+    let mut record = Record::resume(tmp.path(), &facts()).unwrap();
+    record
+        .commit_step(&step(2, &samples), &samples, &[], Duration::from_secs(2))
+        .unwrap();
+    drop(record);
+    let db = rusqlite::Connection::open(tmp.path().join(DATABASE)).unwrap();
+    let ask = "SELECT class, share_of_peak, calibration FROM samples ORDER BY step";
+    let mut rows = db.prepare(ask).unwrap();
+    type Row = (Option<String>, Option<f64>, Option<String>);
+    let rows: Vec<Row> = rows
+        .query_map([], |r| Ok((r.get(0)?, r.get(1)?, r.get(2)?)))
+        .unwrap()
+        .map(Result::unwrap)
+        .collect();
+    assert_eq!(rows[0], (None, None, None));
+    let (class, share, calibration) = &rows[1];
+    assert_eq!(class.as_deref(), Some("some CPU, 1 core"));
+    assert_eq!(*share, Some(0.2));
+    assert_eq!(
+        calibration.as_deref(),
+        Some("{\"gflops\":24.0,\"peak_gflops\":59.0}")
+    );
+}
+
+#[test]
 fn another_schema_is_refused() {
     let tmp = tempfile::tempdir().unwrap();
     drop(Record::create(tmp.path(), &facts()).unwrap());

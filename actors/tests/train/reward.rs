@@ -1,6 +1,6 @@
-use corehold_actors::kernel::{Outcome, Verdict};
+use corehold_actors::kernel::{Measurement, Outcome, Verdict};
 use corehold_actors::train::job::{Penalties, Reward, Scale};
-use corehold_actors::train::reward::Ladder;
+use corehold_actors::train::reward::{Ladder, class_of_group};
 use proptest::prelude::*;
 
 use crate::support::measurement;
@@ -72,6 +72,45 @@ fn what_is_not_known_has_no_reward() {
     }
 }
 
+fn on(class: &str, gflops: f64) -> Outcome {
+    let class = class.to_owned();
+    Outcome::Measured(Measurement {
+        class,
+        ..measurement(gflops)
+    })
+}
+
+#[test]
+fn a_group_is_rewarded_on_one_class_of_node() {
+    let ladder = ladder(Scale::Gflops);
+    let outcomes = [
+        on("old", 10.0),
+        on("new", 30.0),
+        on("new", 31.0),
+        Outcome::Contaminated(measurement(90.0)),
+        Outcome::Failed(Verdict::WrongResult("row 3".to_owned())),
+    ];
+    let group: Vec<_> = outcomes
+        .iter()
+        .map(|o| (&Verdict::Correct, Some(o)))
+        .collect();
+    assert_eq!(
+        class_of_group(outcomes.iter().map(Some)),
+        Some("new"),
+        "most of the measurements"
+    );
+    // The stranger is left out, as what was not measured; a failure is one on any machine.
+    assert_eq!(
+        ladder.group(&group),
+        [None, Some(30.0), Some(31.0), None, Some(-10.0)]
+    );
+    // Of two classes with as many, the first.
+    assert_eq!(ladder.group(&group[..2]), [Some(10.0), None]);
+    assert_eq!(ladder.group(&group[3..]), [None, Some(-10.0)]);
+    assert_eq!(class_of_group(outcomes[3..].iter().map(Some)), None);
+    assert_eq!(class_of_group([None]), None);
+}
+
 #[test]
 fn a_failure_found_while_measuring_is_the_failure() {
     for scale in SCALES {
@@ -88,6 +127,18 @@ fn any_scale() -> impl Strategy<Value = Scale> {
 }
 
 proptest! {
+    #[test]
+    fn no_two_rewarded_rates_of_a_group_are_of_unlike_classes(classes in prop::collection::vec(0..4u8, 1..12)) {
+        let outcomes: Vec<_> = classes.iter().map(|c| on(&c.to_string(), f64::from(*c) + 1.0)).collect();
+        let group: Vec<_> = outcomes.iter().map(|o| (&Verdict::Correct, Some(o))).collect();
+        let rewards = ladder(Scale::Gflops).group(&group);
+        let mut paid: Vec<_> = rewards.iter().flatten().copied().collect();
+        let most = (0..4u8).map(|c| classes.iter().filter(|x| **x == c).count()).max();
+        prop_assert_eq!(Some(paid.len()), most);
+        paid.dedup();
+        prop_assert_eq!(paid.len(), 1);
+    }
+
     #[test]
     fn the_order_of_the_ladder_is_kept(scale in any_scale()) {
         let l = ladder(scale);

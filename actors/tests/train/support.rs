@@ -3,7 +3,7 @@
 use std::path::Path;
 use std::time::Duration;
 
-use corehold_actors::kernel::{Contamination, Measurement, Outcome, Verdict};
+use corehold_actors::kernel::{Calibration, Contamination, Measurement, Outcome, Verdict};
 use corehold_actors::train::record::{
     CorpusRow, FinalRow, Judged, Learnt, PhaseSeconds, Record, RivalKind, RunFacts, SampleRow,
     SampleSeconds, StepRow,
@@ -18,6 +18,11 @@ pub fn measurement(gflops: f64) -> Measurement {
         calls: 30,
         batches: 3,
         share_of_peak: gflops / 60.0,
+        calibration: Calibration {
+            gflops: 24.0,
+            peak_gflops: 59.0,
+        },
+        class: "some CPU, 1 core".to_owned(),
         contamination: Contamination {
             involuntary_switches: 2.5,
             ..Contamination::default()

@@ -19,8 +19,10 @@ use seccompiler::{
 
 use super::Limits;
 use super::driver::Step;
+use super::kind::Jail;
 use super::process::{Ended, listen, told};
 use super::protocol::{EXIT_BADLY, EXIT_LATE};
+use super::unprivileged::Spawned;
 
 /// The jail, built by build.rs.
 static JAIL: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/jail"));
@@ -30,6 +32,7 @@ const PATIENCE: Duration = Duration::from_secs(10);
 
 /// A compilation with all that confines it.
 pub(super) struct Jailed<'a> {
+    pub(super) jail: Jail,
     pub(super) steps: &'a [Step],
     pub(super) source: &'a str,
     /// Linked beside the kernel; may be empty.
@@ -40,9 +43,19 @@ pub(super) struct Jailed<'a> {
     pub(super) deadline: Instant,
 }
 
-/// Whether this process may make such sandboxes.
-pub(super) fn possible() -> bool {
-    nix::unistd::geteuid().is_root()
+/// The process of a jail, started by root or not.
+enum Process {
+    Sandboxed(Box<corehold::isolate::Child>),
+    Plain(Spawned),
+}
+
+impl Process {
+    fn wait(&mut self) -> io::Result<Option<ChildEnded>> {
+        match self {
+            Self::Sandboxed(child) => Ok(child.wait(PATIENCE)),
+            Self::Plain(child) => child.wait(PATIENCE),
+        }
+    }
 }
 
 impl Jailed<'_> {
@@ -53,30 +66,41 @@ impl Jailed<'_> {
         let source = in_memory(c"corehold-source", self.source.as_bytes())?;
         let support = in_memory(c"corehold-support", self.support)?;
         let filter = in_memory(c"corehold-filter", filter()?)?;
-        let args = self.order();
-        let args: Vec<&CStr> = args.iter().map(CString::as_c_str).collect();
-        let sandbox = Sandbox {
-            program: program()?.as_fd(),
-            args: &args,
-            env: &[],
-            fds: &[
-                theirs.as_fd(),
-                source.as_fd(),
-                support.as_fd(),
-                filter.as_fd(),
-                result.as_fd(),
-            ],
-            cores: &BTreeSet::new(),
-            limits: &[],
+        // Outlives the child: it is made before it.
+        let folder = match self.jail.has_world() {
+            true => None,
+            false => Some(super::scratch().map_err(io::Error::other)?),
         };
-        let spawned = Enclosure::anywhere().and_then(|enclosure| sandbox.spawn(enclosure));
-        let mut child = spawned.map_err(io::Error::other)?;
+        let args = self.order(folder.as_ref().map(tempfile::TempDir::path));
+        let args: Vec<&CStr> = args.iter().map(CString::as_c_str).collect();
+        let fds = [
+            theirs.as_fd(),
+            source.as_fd(),
+            support.as_fd(),
+            filter.as_fd(),
+            result.as_fd(),
+        ];
+        let mut child = match self.jail {
+            Jail::Root => {
+                let sandbox = Sandbox {
+                    program: program()?.as_fd(),
+                    args: &args,
+                    env: &[],
+                    fds: &fds,
+                    cores: &BTreeSet::new(),
+                    limits: &[],
+                };
+                let spawned = Enclosure::anywhere().and_then(|enclosure| sandbox.spawn(enclosure));
+                Process::Sandboxed(Box::new(spawned.map_err(io::Error::other)?))
+            }
+            _ => Process::Plain(Spawned::start(&args, &fds)?),
+        };
         drop(theirs);
         // Dropping the child kills all that is left.
         let Some(messages) = listen(messages.into(), self.deadline)? else {
             return Ok(Err(Ended::Late));
         };
-        let code = match child.wait(PATIENCE) {
+        let code = match child.wait()? {
             Some(ChildEnded::Exited(code)) => code,
             Some(ChildEnded::Killed(signal)) => {
                 return Err(io::Error::other(format!("the jail died of {signal}")));
@@ -102,12 +126,12 @@ impl Jailed<'_> {
     }
 
     /// The jail's arguments, as it reads them.
-    fn order(&self) -> Vec<CString> {
+    fn order(&self, folder: Option<&Path>) -> Vec<CString> {
         let seen = seen(self.steps);
         // A user id of its own for each, so that limits counted by user are its own.
         let user = rand::random_range(0x7000_0000u32..0x7fff_0000);
         let limits = self.limits;
-        let mut order = vec!["corehold-jail".to_owned()];
+        let mut order = vec!["corehold-jail".to_owned(), self.jail.name().to_owned()];
         order.extend(
             [
                 u64::from(user),
@@ -117,7 +141,11 @@ impl Jailed<'_> {
             ]
             .map(|number| number.to_string()),
         );
-        order.extend([self.wanted.to_owned(), world(&seen).to_owned()]);
+        let world = folder.map_or_else(
+            || world(&seen).to_owned(),
+            |folder| folder.display().to_string(),
+        );
+        order.extend([self.wanted.to_owned(), world]);
         order.push(seen.len().to_string());
         order.extend(seen);
         for step in self.steps {
@@ -261,7 +289,7 @@ fn filter() -> io::Result<&'static [u8]> {
 }
 
 /// The jail as an executable file in memory, made once.
-fn program() -> io::Result<&'static OwnedFd> {
+pub(super) fn program() -> io::Result<&'static OwnedFd> {
     static FILE: OnceLock<OwnedFd> = OnceLock::new();
     if let Some(file) = FILE.get() {
         return Ok(file);

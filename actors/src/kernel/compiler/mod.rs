@@ -8,15 +8,16 @@
 //! A source is hostile: gcc quotes what it cannot parse and the assembler embeds any file it can
 //! open. So the parts run in a sandbox (`jail/main.rs`): namespaces, a read-only file system
 //! of nothing but programs, headers and libraries, a user of its own, limits, a system-call filter.
-//! That needs root, as the sealed measurement does; without it they run as plain processes within
-//! limits, and what keeps secrets from being read is who runs them.
+//! Without root that is done in a user namespace, or by Landlock ([`Jail`]).
 
 mod cache;
 mod driver;
 mod jailed;
+mod kind;
 mod process;
 #[allow(dead_code, reason = "some of it is for the jail only")]
 mod protocol;
+mod unprivileged;
 
 use std::ffi::OsStr;
 use std::path::PathBuf;
@@ -32,8 +33,10 @@ use super::verdict::Verdict;
 use cache::Cache;
 use driver::{Parts, Step};
 use jailed::Jailed;
-use process::{Ended, Limited};
-use protocol::{SOURCE, SUPPORT};
+use process::Ended;
+use protocol::SUPPORT;
+
+pub use kind::Jail;
 
 /// What every kernel is compiled with. Pragmas that the compiler does not know are
 /// errors: they swallow the rest of their line, which makes any junk compile.
@@ -123,6 +126,7 @@ pub enum CompilerError {
 pub struct Compiler {
     parts: Arc<Parts>,
     limits: Limits,
+    jail: Jail,
     cache: Arc<Mutex<Cache>>,
     /// An object file that is linked to every kernel.
     support: Option<Arc<Vec<u8>>>,
@@ -150,6 +154,7 @@ impl Compiler {
         Ok(Compiler {
             parts,
             limits,
+            jail: Jail::best(),
             cache,
             support: None,
         })
@@ -227,19 +232,16 @@ impl Compiler {
     fn run(&self, source: &str, wanted: &str) -> Result<Result<Vec<u8>, Verdict>, CompilerError> {
         let steps: Vec<Step> = self.parts.steps.iter().map(|s| self.linked(s)).collect();
         let deadline = Instant::now() + self.limits.wall;
-        let ended = if self.is_jailed() {
-            let jailed = Jailed {
-                steps: &steps,
-                source,
-                support: self.support.as_deref().map_or(&[], Vec::as_slice),
-                wanted,
-                limits: &self.limits,
-                deadline,
-            };
-            jailed.run().map_err(system("compile in a sandbox"))?
-        } else {
-            self.run_plainly(&steps, source, wanted, deadline)?
+        let jailed = Jailed {
+            jail: self.jail,
+            steps: &steps,
+            source,
+            support: self.support.as_deref().map_or(&[], Vec::as_slice),
+            wanted,
+            limits: &self.limits,
+            deadline,
         };
+        let ended = jailed.run().map_err(system("compile in a sandbox"))?;
         Ok(ended.map_err(|ended| match ended {
             Ended::Badly(messages) => Verdict::CompileError(messages),
             Ended::Late => Verdict::Timeout(format!(
@@ -249,9 +251,15 @@ impl Compiler {
         }))
     }
 
-    /// Whether sources are compiled in a sandbox: see the module's head.
-    pub fn is_jailed(&self) -> bool {
-        jailed::possible()
+    /// How sources are shut in while they are compiled: see the module's head.
+    pub fn jail(&self) -> Jail {
+        self.jail
+    }
+
+    /// The compiler, shut in by other means than the best that can be had ([`Jail::best`]).
+    pub fn with_jail(mut self, jail: Jail) -> Self {
+        self.jail = jail;
+        self
     }
 
     /// A step as it is run for a kernel.
@@ -260,41 +268,6 @@ impl Compiler {
             return step.with(OBJECT, SUPPORT);
         }
         step.clone()
-    }
-
-    /// Runs the steps as plain processes, in a scratch folder.
-    fn run_plainly(
-        &self,
-        steps: &[Step],
-        source: &str,
-        wanted: &str,
-        deadline: Instant,
-    ) -> Result<Result<Vec<u8>, Ended>, CompilerError> {
-        let folder = scratch()?;
-        let dir = folder.path();
-        std::fs::write(dir.join(SOURCE), source).map_err(system("write the source"))?;
-        if let Some(support) = &self.support {
-            std::fs::write(dir.join(SUPPORT), &**support).map_err(system("write the support"))?;
-        }
-        for step in steps {
-            if dir.join(wanted).exists() {
-                break;
-            }
-            let limited = Limited {
-                step,
-                dir,
-                limits: &self.limits,
-                deadline,
-            };
-            let ended = limited
-                .run()
-                .map_err(system(&format!("run {}", step.name)))?;
-            if let Some(ended) = ended {
-                return Ok(Err(ended));
-            }
-        }
-        let bytes = std::fs::read(dir.join(wanted)).map_err(system("read the binary"))?;
-        Ok(Ok(bytes))
     }
 }
 

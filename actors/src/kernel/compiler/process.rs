@@ -1,20 +1,11 @@
-//! One step of a compilation as a child process, in limits: where no sandbox can be made (`jailed.rs`).
+//! What a compilation says, and how it ended.
 
 use std::fs::File;
 use std::io::Read;
-use std::os::fd::{AsFd, OwnedFd};
-use std::os::unix::process::{CommandExt as _, ExitStatusExt};
-use std::path::Path;
-use std::process::{Child, Command, Stdio};
+use std::os::fd::AsFd;
 use std::time::Instant;
 
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
-use nix::sys::resource::Resource;
-use nix::sys::signal::{Signal, killpg};
-use nix::unistd::Pid;
-
-use super::Limits;
-use super::driver::Step;
 
 /// Most of what a step may print; the rest is its punishment.
 const OUTPUT_BYTES: usize = 64 << 10;
@@ -26,63 +17,6 @@ pub(super) enum Ended {
     /// With its messages.
     Badly(String),
     Late,
-}
-
-/// A step with all that confines it.
-pub(super) struct Limited<'a> {
-    pub(super) step: &'a Step,
-    pub(super) dir: &'a Path,
-    pub(super) limits: &'a Limits,
-    pub(super) deadline: Instant,
-}
-
-impl Limited<'_> {
-    /// Runs the step; says how it failed. The child's group is killed when it is late or prints too much.
-    pub(super) fn run(&self) -> std::io::Result<Option<Ended>> {
-        let mut command = Command::new(&self.step.program);
-        command
-            .args(&self.step.arguments)
-            .current_dir(self.dir)
-            .env_clear()
-            .env("LC_ALL", "C")
-            .env("TMPDIR", self.dir)
-            .stdin(Stdio::null())
-            .stdout(Stdio::null())
-            .stderr(Stdio::piped())
-            .process_group(0);
-        let limits = [
-            (Resource::RLIMIT_CPU, self.limits.cpu_seconds),
-            (Resource::RLIMIT_AS, self.limits.memory_bytes),
-            (Resource::RLIMIT_FSIZE, self.limits.file_bytes),
-            (Resource::RLIMIT_CORE, 0),
-            (Resource::RLIMIT_NOFILE, 64),
-        ];
-        // From outside, as soon as it runs: a hook before exec would make the standard library fork, and copy the page
-        // tables of a whole node for each step, where it can spawn. What it does before that counts too: processor time
-        // is limited in total, and the deadline runs already.
-        let mut child = Group(command.spawn()?);
-        for (resource, limit) in limits {
-            limit_of(&child.0, resource, limit)?;
-        }
-        let messages = match child.0.stderr.take() {
-            Some(pipe) => listen(OwnedFd::from(pipe).into(), self.deadline)?,
-            None => Some(Vec::new()),
-        };
-        let Some(messages) = messages else {
-            return Ok(Some(Ended::Late));
-        };
-        let status = child.0.wait()?;
-        if status.success() {
-            return Ok(None);
-        }
-        Ok(Some(match status.signal() {
-            Some(signal) if signal == Signal::SIGXCPU as i32 => Ended::Late,
-            // The hard processor limit, at the same second, kills.
-            Some(signal) if signal == Signal::SIGKILL as i32 => Ended::Late,
-            Some(signal) => Ended::Badly(format!("{} died of signal {signal}", self.step.name)),
-            None => Ended::Badly(told(&messages)),
-        }))
-    }
 }
 
 /// What is printed into a pipe until it is closed; nothing if that is late or too much.
@@ -109,28 +43,6 @@ pub(super) fn listen(mut pipe: File, deadline: Instant) -> std::io::Result<Optio
     }
 }
 
-/// Limits what a child may use from now on.
-fn limit_of(child: &Child, resource: Resource, limit: u64) -> std::io::Result<()> {
-    let limits = libc::rlimit {
-        rlim_cur: limit,
-        rlim_max: limit,
-    };
-    // SAFETY: reads one initialised struct. The child has not been waited for, so the id is its.
-    let set = unsafe {
-        libc::prlimit(
-            child.id() as libc::pid_t,
-            resource as libc::__rlimit_resource_t,
-            &limits,
-            std::ptr::null_mut(),
-        )
-    };
-    match nix::errno::Errno::result(set) {
-        // It has ended already.
-        Ok(_) | Err(nix::errno::Errno::ESRCH) => Ok(()),
-        Err(error) => Err(error.into()),
-    }
-}
-
 /// The first messages that are errors.
 pub(super) fn told(messages: &[u8]) -> String {
     let text = String::from_utf8_lossy(messages);
@@ -150,17 +62,4 @@ pub(super) fn told(messages: &[u8]) -> String {
         text.push_str("...");
     }
     text
-}
-
-/// A child with its process group, which does not outlive this value.
-struct Group(Child);
-
-impl Drop for Group {
-    fn drop(&mut self) {
-        if let Ok(None) = self.0.try_wait() {
-            // It may end in this moment; then there is nobody to kill.
-            let _ = killpg(Pid::from_raw(self.0.id() as i32), Signal::SIGKILL);
-            let _ = self.0.wait();
-        }
-    }
 }

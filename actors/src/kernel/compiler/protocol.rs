@@ -25,3 +25,9 @@ pub const EXIT_BADLY: u8 = 1;
 pub const EXIT_LATE: u8 = 3;
 /// Exit code when the jail itself failed; the message says why.
 pub const EXIT_TROUBLE: u8 = 4;
+/// Exit codes of a probe: it can enter a user namespace and mount there;
+pub const EXIT_USER: u8 = 11;
+/// there is Landlock;
+pub const EXIT_LANDLOCK: u8 = 12;
+/// there is neither.
+pub const EXIT_BARE: u8 = 13;

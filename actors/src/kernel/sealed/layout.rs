@@ -38,6 +38,12 @@ pub const RUN: u64 = 2;
 pub const CLOCK: u64 = 3;
 /// Run `repeat` rounds of independent fused multiply-adds.
 pub const FMA: u64 = 4;
+/// Run `repeat` rounds of a fixed product of matrices.
+pub const PRODUCT: u64 = 5;
+
+/// Rows of the product, and columns of it and of its factors.
+pub const PRODUCT_ROWS: u64 = 32;
+pub const PRODUCT_SIDE: u64 = 384;
 
 /// Exit code of the runner when the kernel does not load (unresolved symbol, text
 /// relocations, a constructor that fails to map).

@@ -1,5 +1,6 @@
 //! The sealed measurement on held cores.
 
+use std::cell::OnceCell;
 use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
@@ -8,14 +9,15 @@ use serde::{Deserialize, Serialize};
 
 use super::Shape;
 use super::arena::{Planned, Touch};
+use super::calibration::Calibrator;
 use super::canary;
 use super::error::{Fault, SealedError};
 use super::layout::MAX_CALLS;
 use super::priority;
 use super::session::{Order, Session};
 use super::statistics::summarise;
-use super::times::{FEW, Kind, Sample, Times};
-use crate::kernel::{Binary, Caches, Outcome};
+use super::times::{Circumstances, FEW, Kind, Sample, Times};
+use crate::kernel::{Binary, Caches, Calibration, Outcome, class_of};
 
 /// How much a measurement may take.
 #[derive(Clone, Debug)]
@@ -66,6 +68,9 @@ pub struct Breakdown {
     pub referee: f64,
     /// Listening for neighbours in caches and memory.
     pub canary: f64,
+    /// Calibrating: a process of its own, before and after the kernel.
+    #[serde(default)]
+    pub calibration: f64,
     /// Ending the child.
     pub end: f64,
     /// Everything.
@@ -131,6 +136,10 @@ pub fn measure_in_detail(
     slot.run(|| on_slot(binary, symbol, shape, slot, peak_gflops, budget))
 }
 
+thread_local! {
+    static CLASS: OnceCell<String> = const { OnceCell::new() };
+}
+
 /// The measurement, on the slot's own thread.
 fn on_slot(
     binary: &Binary,
@@ -142,6 +151,8 @@ fn on_slot(
 ) -> Result<Measured, SealedError> {
     let _raised = priority::raise();
     let begin = Instant::now();
+    // A slot has one thread, and a thread one slot; big machines have many files to read.
+    let class = CLASS.with(|class| class.get_or_init(|| class_of(slot)).clone());
     let mut run = Run {
         shape,
         budget,
@@ -152,7 +163,16 @@ fn on_slot(
         parts: 1,
     };
     let outcome = match run.all(binary, symbol, slot) {
-        Ok(switches) => run.times.outcome(shape, peak_gflops, switches),
+        Ok((switches, calibration)) => {
+            let circumstances = Circumstances {
+                peak_gflops,
+                switches,
+                calibration,
+                class: &class,
+                cores: slot.cores().len(),
+            };
+            run.times.outcome(shape, &circumstances)
+        }
         Err(Fault::Kernel(verdict)) => Outcome::Failed(verdict),
         Err(Fault::Harness(error)) => return Err(error),
     };
@@ -196,8 +216,17 @@ struct Run<'a> {
 }
 
 impl Run<'_> {
-    /// Returns the involuntary switches a second of timed batches.
-    fn all(&mut self, binary: &Binary, symbol: &str, slot: &Slot) -> Result<f64, Fault> {
+    /// Returns the involuntary switches a second of timed batches, and the calibration.
+    fn all(
+        &mut self,
+        binary: &Binary,
+        symbol: &str,
+        slot: &Slot,
+    ) -> Result<(f64, Calibration), Fault> {
+        let mut calibrator = Calibrator::start(slot)?;
+        calibrator.read()?;
+        let begin = Instant::now();
+        self.breakdown.calibration = (begin - self.begin).as_secs_f64();
         let most = most_calls(self.shape, slot.cache_bytes(), self.budget.caches);
         let order = Order {
             kernel: Some((binary, symbol)),
@@ -216,14 +245,14 @@ impl Run<'_> {
             caches: self.budget.caches,
         };
         let mut session = Session::start(order, slot.enclosure(Place::Held)?)?;
-        self.breakdown.start = self.begin.elapsed().as_secs_f64();
+        self.breakdown.start = begin.elapsed().as_secs_f64();
         let warm = session.batch(1, self.budget.call_timeout)?;
         self.breakdown.warm_up = warm.seconds;
         self.breakdown.referee += warm.referee_seconds;
         let mut fastest = warm.seconds;
         let mut loudness = 1.0;
         let switches = session.watch.involuntary_switches();
-        let mut steal = session.watch.steal_ticks();
+        let mut ticks = session.watch.ticks();
         while !self.enough() {
             self.calls = ((BATCH_SECONDS / fastest).ceil() as usize).clamp(1, most);
             let parts = BATCH_SECONDS / (self.calls as f64 * fastest);
@@ -234,10 +263,10 @@ impl Run<'_> {
                 self.breakdown.canary += begin.elapsed().as_secs_f64();
             }
             let batch = session.batch(self.calls, self.budget.call_timeout * self.calls as u32)?;
-            let now = session.watch.steal_ticks();
-            let stolen = now.saturating_sub(steal);
-            self.times.add(batch, self.calls, stolen, loudness);
-            steal = now;
+            let now = session.watch.ticks();
+            self.times
+                .add(batch, self.calls, now.since(ticks), loudness);
+            ticks = now;
             self.breakdown.timed += batch.seconds;
             self.breakdown.referee += batch.referee_seconds;
             fastest = fastest.min(batch.seconds / self.calls as f64);
@@ -249,7 +278,12 @@ impl Run<'_> {
         let ending = Instant::now();
         session.end();
         self.breakdown.end = ending.elapsed().as_secs_f64();
-        Ok(switches as f64 / self.breakdown.timed.max(1e-9))
+        let again = Instant::now();
+        calibrator.read()?;
+        let calibration = calibrator.end();
+        self.breakdown.calibration += again.elapsed().as_secs_f64();
+        let switches = switches as f64 / self.breakdown.timed.max(1e-9);
+        Ok((switches, calibration))
     }
 
     fn enough(&self) -> bool {

@@ -23,6 +23,7 @@
 //! held cores can do at most.
 
 mod arena;
+mod calibration;
 mod canary;
 mod check;
 mod dot;

@@ -76,6 +76,8 @@ pub(super) struct Batch {
     pub seconds: f64,
     /// Seconds runnable but not running.
     pub run_delay: f64,
+    /// Seconds that its core did not run it, though it did not give the core up.
+    pub foreign: f64,
     /// Seconds from the thaw to the child's answer beyond [`GRACE`]; part of `seconds`.
     pub late: f64,
     /// Seconds the referee spent on inputs and checks.
@@ -172,26 +174,36 @@ impl Session {
         self.tell(PING);
         let answered = self.wait_event(timeout.max(LEAST_PATIENCE), "before its first call")?;
         let delay = self.watch.run_delay_ns();
+        let gave_up = self.watch.voluntary_switches();
         let own = self.watch.own_ns();
+        let ran = self.watch.child_ns();
         let start = Instant::now();
         self.reveal(&pairing, &secrets);
         self.tell(RUN);
         let end = self
             .wait_event(timeout, "")
             .map_err(|fault| self.name_call(fault, count))?;
+        let ran = self.watch.child_ns().zip(ran).map(|(now, then)| now - then);
         // Where the referee's thread is on a held core, the child waits for it.
         let own = self.watch.own_ns().saturating_sub(own);
+        let gave_up = self.watch.voluntary_switches() > gave_up;
         let delay = self.watch.run_delay_ns().saturating_sub(delay);
         let delay = delay.saturating_sub(own);
         let noted = self.note(&pairing);
         self.child.enclosure().freeze()?;
         self.verify(&pairing, &secrets, &noted)?;
         let late = (answered - thawed).saturating_sub(GRACE).as_secs_f64();
+        let elapsed = (end - start).as_nanos() as u64;
+        // What a kernel sleeps is its own affair.
+        let foreign = ran
+            .filter(|_| !gave_up)
+            .map_or(0, |ran| elapsed.saturating_sub(ran + own));
         let seconds = (end - start).as_secs_f64() + late;
         let referee_seconds = (begin.elapsed().as_secs_f64() - seconds).max(0.0);
         Ok(Batch {
             seconds,
             run_delay: delay as f64 * 1e-9,
+            foreign: foreign as f64 * 1e-9,
             late,
             referee_seconds,
         })

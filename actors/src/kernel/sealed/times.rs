@@ -6,7 +6,8 @@ use super::Shape;
 use super::peak;
 use super::session::Batch;
 use super::statistics::{quantile, summarise};
-use crate::kernel::{Contamination, Measurement, Outcome, Verdict};
+use super::watch::Ticks;
+use crate::kernel::{Calibration, Contamination, Measurement, Outcome, Verdict};
 
 /// One timed batch.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
@@ -17,6 +18,9 @@ pub struct Sample {
     pub calls: u32,
     /// Seconds that the kernel was runnable but did not run, the referee's own work aside.
     pub run_delay: f64,
+    /// Seconds that its core did not run it, though it did not give the core up; the referee's own work aside.
+    #[serde(default)]
+    pub foreign: f64,
     /// How many times slower than when quiet the canary was just before it.
     pub canary: f64,
     /// What it is good for.
@@ -34,8 +38,8 @@ pub enum Kind {
     Disturbed,
 }
 
-/// A batch is disturbed when its threads waited for their cores for more than this share of the
-/// time, and for more than what the kernel's own ticks and interrupts come to.
+/// A batch is disturbed when its threads waited for their cores, or its core ran something else, for more than this share
+/// of the time, and for more than what the kernel's own ticks and interrupts come to.
 const RUN_DELAY: f64 = 0.005;
 const RUN_DELAY_FLOOR: f64 = 60e-6;
 /// What the child's answer to the thaw may be late by, as a share of the batch.
@@ -62,27 +66,43 @@ pub(super) struct Times {
     /// Seconds of all of them.
     pub(super) seconds: f64,
     run_delay: f64,
-    steal_ticks: u64,
+    foreign: f64,
+    ticks: Ticks,
+}
+
+/// Where and when a measurement was made.
+pub(super) struct Circumstances<'a> {
+    pub peak_gflops: f64,
+    /// Involuntary switches a second of timed batches.
+    pub switches: f64,
+    pub calibration: Calibration,
+    pub class: &'a str,
+    /// Held cores.
+    pub cores: usize,
 }
 
 impl Times {
-    pub(super) fn add(&mut self, batch: Batch, calls: usize, steal_ticks: u64, canary: f64) {
-        let waited = batch.run_delay > RUN_DELAY_FLOOR.max(RUN_DELAY * batch.seconds);
+    pub(super) fn add(&mut self, batch: Batch, calls: usize, ticks: Ticks, canary: f64) {
+        let most = RUN_DELAY_FLOOR.max(RUN_DELAY * batch.seconds);
+        let waited = batch.run_delay > most || batch.foreign > most;
         let late = batch.late > RUN_DELAY_FLOOR.max(LATE * batch.seconds);
         self.samples.push(Sample {
             seconds: batch.seconds / calls as f64,
             calls: calls as u32,
             run_delay: batch.run_delay,
+            foreign: batch.foreign,
             canary,
             kind: match canary > LOUD {
-                _ if waited || late || steal_ticks > 0 => Kind::Disturbed,
+                _ if waited || late || ticks.steal > 0 => Kind::Disturbed,
                 true => Kind::Loud,
                 false => Kind::Quiet,
             },
         });
         self.seconds += batch.seconds;
         self.run_delay += batch.run_delay;
-        self.steal_ticks += steal_ticks;
+        self.foreign += batch.foreign;
+        self.ticks.steal += ticks.steal;
+        self.ticks.interrupts += ticks.interrupts;
     }
 
     /// How many batches are of a kind.
@@ -125,7 +145,8 @@ impl Times {
         quantile(&all, 0.5)
     }
 
-    pub(super) fn outcome(&self, shape: Shape, peak_gflops: f64, switches: f64) -> Outcome {
+    pub(super) fn outcome(&self, shape: Shape, of: &Circumstances<'_>) -> Outcome {
+        let peak_gflops = of.peak_gflops;
         let times = self.counted();
         if times.is_empty() {
             return Outcome::Failed(Verdict::Timeout(
@@ -140,6 +161,8 @@ impl Times {
                 "{gflops:.1} GFLOPS is {ABOVE_PEAK} ({peak_gflops:.1})"
             )));
         }
+        // A tick of /proc/stat is 10 ms.
+        let share = |ticks: u64| (ticks as f64 * 0.01 / self.seconds.max(1e-9)).min(1.0);
         let measurement = Measurement {
             gflops,
             interval: (rate(summary.interval.1), rate(summary.interval.0)),
@@ -148,11 +171,14 @@ impl Times {
             calls: self.samples.iter().map(|s| s.calls).sum(),
             batches: times.len() as u32,
             share_of_peak: gflops / peak_gflops,
+            calibration: of.calibration,
+            class: of.class.to_owned(),
             contamination: Contamination {
                 run_delay: self.run_delay / self.seconds.max(1e-9),
-                involuntary_switches: switches,
-                // A tick of /proc/stat is 10 ms.
-                steal: (self.steal_ticks as f64 * 0.01 / self.seconds.max(1e-9)).min(1.0),
+                foreign: self.foreign / self.seconds.max(1e-9),
+                involuntary_switches: of.switches,
+                steal: share(self.ticks.steal),
+                interrupts: share(self.ticks.interrupts) / of.cores.max(1) as f64,
                 retried: self.count(Kind::Disturbed) as u32,
                 canary: self.canary(),
                 loud: self.count(Kind::Loud) as u32,
@@ -181,6 +207,7 @@ mod tests {
                 seconds,
                 calls: 1,
                 run_delay: 0.0,
+                foreign: 0.0,
                 canary: 1.0,
                 kind,
             }));
@@ -195,6 +222,25 @@ mod tests {
         assert!(trusted(1, 0) && trusted(2, 0));
         assert!(!trusted(1, 1) && !trusted(2, 1) && !trusted(2, 9));
         assert!(trusted(3, 1) && trusted(3, 9));
+    }
+
+    #[test]
+    fn what_ran_on_the_core_besides_disturbs_a_batch() {
+        let batch = |run_delay, foreign| Batch {
+            seconds: 0.01,
+            run_delay,
+            foreign,
+            late: 0.0,
+            referee_seconds: 0.0,
+        };
+        let kind = |batch| {
+            let mut times = Times::default();
+            times.add(batch, 1, Ticks::default(), 1.0);
+            times.samples[0].kind
+        };
+        assert_eq!(kind(batch(0.0, 50e-6)), Kind::Quiet);
+        assert_eq!(kind(batch(0.0, 70e-6)), Kind::Disturbed);
+        assert_eq!(kind(batch(70e-6, 0.0)), Kind::Disturbed);
     }
 
     #[test]

@@ -25,7 +25,9 @@ pub use row::{
 };
 
 /// Version of `schema.sql`.
-const SCHEMA: i64 = 2;
+const SCHEMA: i64 = 3;
+/// The version before: read as it is, and changed when a run of it goes on.
+const BEFORE: i64 = 2;
 
 /// Name of the database in the run's folder.
 pub const DATABASE: &str = "record.sqlite";
@@ -140,14 +142,19 @@ impl Record {
         lock: Option<Flock<File>>,
     ) -> Result<Self, RecordError> {
         let path = dir.join(DATABASE);
-        let db = connect(&path, flags)?;
+        let mut db = connect(&path, flags)?;
         match user_version(&db).map_err(|e| RecordError::database(&path, e))? {
-            SCHEMA => Ok(Self {
-                dir: dir.to_owned(),
-                path,
-                db,
-                _lock: lock,
-            }),
+            found @ (SCHEMA | BEFORE) => {
+                if found == BEFORE && lock.is_some() {
+                    migrate(&mut db).map_err(|e| RecordError::database(&path, e))?;
+                }
+                Ok(Self {
+                    dir: dir.to_owned(),
+                    path,
+                    db,
+                    _lock: lock,
+                })
+            }
             // Its creation was cut short.
             0 => Err(RecordError::Missing {
                 dir: dir.to_owned(),
@@ -213,6 +220,13 @@ fn connect(path: &Path, flags: OpenFlags) -> Result<Connection, RecordError> {
     opened.map_err(|e| RecordError::database(path, e))
 }
 
+/// Adds what the version before lacks.
+fn migrate(db: &mut Connection) -> rusqlite::Result<()> {
+    let tx = db.transaction()?;
+    tx.execute_batch(include_str!("schema_3.sql"))?;
+    tx.commit()
+}
+
 fn user_version(db: &Connection) -> rusqlite::Result<i64> {
     db.query_row("PRAGMA user_version", [], |row| row.get(0))
 }
@@ -223,7 +237,7 @@ fn is_unborn(path: &Path) -> bool {
         Connection::open_with_flags(path, OpenFlags::SQLITE_OPEN_READ_ONLY).and_then(|db| {
             match user_version(&db)? {
                 0 => Ok(true),
-                SCHEMA => {
+                SCHEMA | BEFORE => {
                     let any =
                         "SELECT EXISTS (SELECT 1 FROM corpus) OR EXISTS (SELECT 1 FROM steps)";
                     db.query_row(any, [], |row| row.get::<_, bool>(0))

@@ -2,7 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use crate::kernel::{Contamination, Outcome, Verdict};
+use crate::kernel::{Calibration, Contamination, Measurement, Outcome, Verdict};
 
 /// What a run is, said once at its start.
 #[derive(Clone, Debug, PartialEq)]
@@ -133,6 +133,12 @@ pub struct Judged {
     pub calls: Option<u32>,
     /// What disturbed the measurement.
     pub contamination: Option<Contamination>,
+    /// The trusted rate as a share of the slot's measured peak.
+    pub share_of_peak: Option<f64>,
+    /// What the core made of a fixed work then.
+    pub calibration: Option<Calibration>,
+    /// The class of the node it was measured on.
+    pub class: Option<String>,
 }
 
 impl Judged {
@@ -146,6 +152,16 @@ impl Judged {
             interval: None,
             calls: None,
             contamination: None,
+            share_of_peak: None,
+            calibration: None,
+            class: None,
+        };
+        let seen = |m: &Measurement, bare: Self| Self {
+            calls: Some(m.calls),
+            contamination: Some(m.contamination.clone()),
+            calibration: Some(m.calibration),
+            class: Some(m.class.clone()),
+            ..bare
         };
         let failure = |v: &Verdict| match v {
             Verdict::Correct => bare("unmeasured", "no measurement came back"),
@@ -160,15 +176,13 @@ impl Judged {
             (Verdict::Correct, Some(Outcome::Measured(m))) => Self {
                 gflops: Some(m.gflops),
                 interval: Some(m.interval),
-                calls: Some(m.calls),
-                contamination: Some(m.contamination.clone()),
-                ..bare("correct", "")
+                share_of_peak: Some(m.share_of_peak),
+                ..seen(m, bare("correct", ""))
             },
-            (Verdict::Correct, Some(Outcome::Contaminated(m))) => Self {
-                calls: Some(m.calls),
-                contamination: Some(m.contamination.clone()),
-                ..bare("contaminated", &format!("{:.2} GFLOPS seen", m.gflops))
-            },
+            (Verdict::Correct, Some(Outcome::Contaminated(m))) => {
+                let detail = format!("{:.2} GFLOPS seen", m.gflops);
+                seen(m, bare("contaminated", &detail))
+            }
             (Verdict::Correct, Some(Outcome::Failed(v))) => failure(v),
             (v, _) => failure(v),
         }

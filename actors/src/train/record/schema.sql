@@ -70,6 +70,9 @@ CREATE TABLE samples (
     rollout_s      REAL NOT NULL,
     verifier_s     REAL NOT NULL,
     benchmark_s    REAL NOT NULL,
+    share_of_peak  REAL,                   -- of the slot's measured peak
+    calibration    TEXT,                   -- JSON: rates of a fixed work on that core then
+    class          TEXT,                   -- of the node that measured; rates compare within one only
     PRIMARY KEY (step, grp, sample)
 ) STRICT, WITHOUT ROWID;
 
@@ -92,6 +95,9 @@ CREATE TABLE guests (
     advantage      REAL,
     verifier_s     REAL NOT NULL,
     benchmark_s    REAL NOT NULL,
+    share_of_peak  REAL,                   -- of the slot's measured peak
+    calibration    TEXT,                   -- JSON: rates of a fixed work on that core then
+    class          TEXT,                   -- of the node that measured; rates compare within one only
     PRIMARY KEY (step, guest)
 ) STRICT, WITHOUT ROWID;
 
@@ -115,4 +121,4 @@ CREATE TABLE finals (
     PRIMARY KEY (round, kind)
 ) STRICT;
 
-PRAGMA user_version = 2;
+PRAGMA user_version = 3;

@@ -159,10 +159,6 @@ impl Run<'_> {
     /// What the learner learns from. A sample without a trusted rate is NaN: it is left out of its group.
     fn groups(&self, draft: &Draft, judged: &Judgement) -> Vec<Group> {
         let mut evaluated = judged.evaluated.iter();
-        let reward = |e: &Evaluated| {
-            let reward = self.ladder.reward(&e.verdict, e.outcomes.last());
-            reward.unwrap_or(f64::NAN)
-        };
         let groups = draft.written.groups.iter().enumerate();
         let groups = groups.map(|(g, group)| Group {
             prompt: draft.written.prompt.clone(),
@@ -173,12 +169,18 @@ impl Run<'_> {
                         .map(|(_, guest)| guest.completion.sample.clone()),
                 )
                 .collect(),
-            rewards: (evaluated.by_ref().take(group.len()))
-                .chain(draft.guests_of(g).map(|(i, _)| &judged.guests[i]))
-                .map(reward)
-                .collect(),
+            rewards: self.rewards(
+                (evaluated.by_ref().take(group.len()))
+                    .chain(draft.guests_of(g).map(|(i, _)| &judged.guests[i])),
+            ),
         });
         groups.collect()
+    }
+
+    fn rewards<'a>(&self, group: impl Iterator<Item = &'a Evaluated>) -> Vec<f64> {
+        let group: Vec<_> = group.map(|e| (&e.verdict, e.outcomes.last())).collect();
+        let rewards = self.ladder.group(&group).into_iter();
+        rewards.map(|reward| reward.unwrap_or(f64::NAN)).collect()
     }
 
     /// Tells archive and emitter of a step's kernels, of each once.

@@ -9,10 +9,13 @@ use super::finals::body_of;
 use super::grpo::timing;
 use super::{Run, RunError};
 use crate::kernel::{Outcome, Verdict};
+use crate::train::reward::{class_of_group, is_elsewhere};
 use crate::verifier::Evaluated;
 
 /// Measurements of one kernel in a step, however often it was written.
 const MEASUREMENTS: u32 = 3;
+/// How often what was measured on another class of node than its group is measured again.
+const AGAIN: usize = 2;
 
 /// A step's samples, judged.
 pub(super) struct Judgement {
@@ -66,18 +69,81 @@ impl Run<'_> {
             evaluated.verifier_s /= f64::from(*copies);
             evaluated.benchmark_s /= f64::from(*copies);
         }
+        let mut evaluated: Vec<_> = own.iter().map(|text| rated[*text].clone()).collect();
+        let mut guests: Vec<_> = guests.iter().map(|text| rated[*text].clone()).collect();
+        self.unite(draft, &mut evaluated, &mut guests, &plan)
+            .await?;
         Ok(Judgement {
-            evaluated: own.iter().map(|text| rated[*text].clone()).collect(),
-            guests: guests.iter().map(|text| rated[*text].clone()).collect(),
+            evaluated,
+            guests,
             seconds: start.elapsed().as_secs_f64(),
         })
     }
 
-    /// Measures a kernel again; the lower rate counts.
+    /// Has each group measured on one class of node: what was measured elsewhere is measured again, and counts if it is on
+    /// the group's class then. What is still elsewhere keeps its rate and gets no reward ([`Ladder::group`]).
+    ///
+    /// [`Ladder::group`]: crate::train::reward::Ladder::group
+    async fn unite(
+        &self,
+        draft: &Draft,
+        own: &mut [Evaluated],
+        guests: &mut [Evaluated],
+        plan: &Plan,
+    ) -> Result<(), RunError> {
+        let mut rest = own;
+        for (g, group) in draft.written.groups.iter().enumerate() {
+            let (own, others) = rest.split_at_mut(group.len());
+            rest = others;
+            let joined: Vec<usize> = draft.guests_of(g).map(|(i, _)| i).collect();
+            let all = (own.iter()).chain(joined.iter().map(|i| &guests[*i]));
+            let class = class_of_group(all.map(|e| e.outcomes.last())).map(str::to_owned);
+            let mut again: HashMap<String, Option<Evaluated>> = HashMap::new();
+            let guests = (guests.iter_mut().enumerate())
+                .filter(|(i, _)| joined.contains(i))
+                .map(|(_, guest)| guest);
+            for member in own.iter_mut().chain(guests) {
+                if !is_elsewhere(member.outcomes.last(), class.as_deref()) {
+                    continue;
+                }
+                if !again.contains_key(&member.code) {
+                    let there = self.measure_on(class.as_deref(), member, plan).await?;
+                    again.insert(member.code.clone(), there);
+                }
+                if let Some(Some(there)) = again.get(&member.code) {
+                    member.verdict.clone_from(&there.verdict);
+                    member.outcomes.clone_from(&there.outcomes);
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// Measures a kernel until that is on `class`; `None` where it never is.
+    async fn measure_on(
+        &self,
+        class: Option<&str>,
+        sample: &Evaluated,
+        plan: &Plan,
+    ) -> Result<Option<Evaluated>, RunError> {
+        for _ in 0..AGAIN {
+            let there = self.crew.evaluate_one(body_of(&sample.code), plan).await?;
+            if gflops(&there).is_some() && !is_elsewhere(there.outcomes.last(), class) {
+                return Ok(Some(there));
+            }
+        }
+        Ok(None)
+    }
+
+    /// Measures a kernel again; the lower rate counts, if both are of one class of node.
     async fn doubt(&self, sample: &mut Evaluated, plan: &Plan) -> Result<(), RunError> {
         let again = self.crew.evaluate_one(body_of(&sample.code), plan).await?;
         sample.benchmark_s += again.benchmark_s;
         sample.verifier_s += again.verifier_s;
+        let class = class_of_group([sample.outcomes.last()]);
+        if is_elsewhere(again.outcomes.last(), class) {
+            return Ok(());
+        }
         if gflops(&again).is_none_or(|rate| gflops(sample).is_some_and(|first| rate < first)) {
             sample.verdict = again.verdict;
             sample.outcomes = again.outcomes;
@@ -102,13 +168,15 @@ fn distinct<'a>(samples: &[&'a str]) -> (Vec<&'a str>, Vec<usize>) {
     (texts, which)
 }
 
-/// What several measurements of one kernel say together: a failure if there is one, else the measurement of the
-/// median rate (the lower of two), else that none could be trusted.
+/// What several measurements of one kernel say together: a failure if there is one, else of those on the class of node
+/// that most were made on the measurement of the median rate (the lower of two), else that none could be trusted.
 fn middle(outcomes: &[Outcome]) -> Option<Outcome> {
     if let Some(failed) = outcomes.iter().find(|o| matches!(o, Outcome::Failed(_))) {
         return Some(failed.clone());
     }
-    let mut measured: Vec<&Outcome> = outcomes.iter().filter(|o| rate(o).is_some()).collect();
+    let class = class_of_group(outcomes.iter().map(Some));
+    let counts = |o: &&Outcome| rate(o).is_some() && !is_elsewhere(Some(o), class);
+    let mut measured: Vec<&Outcome> = outcomes.iter().filter(counts).collect();
     measured.sort_by(|a, b| rate(a).unwrap_or(0.0).total_cmp(&rate(b).unwrap_or(0.0)));
     match measured.len() {
         0 => outcomes.last().cloned(),
@@ -151,7 +219,7 @@ pub(super) fn gflops(evaluated: &Evaluated) -> Option<f64> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::kernel::{Contamination, Measurement, Techniques};
+    use crate::kernel::{Calibration, Contamination, Measurement, Techniques};
 
     fn measured(gflops: f64) -> Outcome {
         Outcome::Measured(Measurement {
@@ -162,14 +230,26 @@ mod tests {
             calls: 8,
             batches: 1,
             share_of_peak: 0.5,
-            contamination: Contamination {
-                run_delay: 0.0,
-                involuntary_switches: 0.0,
-                steal: 0.0,
-                retried: 0,
-                ..Contamination::default()
-            },
+            calibration: Calibration::default(),
+            class: "one".to_owned(),
+            contamination: Contamination::default(),
         })
+    }
+
+    fn on(class: &str, gflops: f64) -> Outcome {
+        let Outcome::Measured(m) = measured(gflops) else {
+            unreachable!()
+        };
+        let class = class.to_owned();
+        Outcome::Measured(Measurement { class, ..m })
+    }
+
+    #[test]
+    fn measurements_of_one_kernel_on_unlike_nodes_are_not_mixed() {
+        let outcomes = [on("slow", 5.0), on("fast", 50.0), on("slow", 6.0)];
+        assert_eq!(middle(&outcomes), Some(on("slow", 5.0)));
+        assert_eq!(middle(&outcomes[..2]), Some(on("slow", 5.0)));
+        assert_eq!(middle(&outcomes[1..2]), Some(on("fast", 50.0)));
     }
 
     fn rated(outcome: Outcome) -> Evaluated {

@@ -4,7 +4,7 @@
 //! library, and ask for endless work. So the compiler's programs run where there is nothing to
 //! read but themselves, their headers and their libraries, read-only, and nothing to write but a
 //! small file system in memory; as a user of their own, without network (the caller's sandbox),
-//! with limits and a system-call filter.
+//! with limits and a system-call filter. Without root it does as much of that as it is allowed (`unprivileged.rs`).
 //!
 //! Arguments, in order: those of [`Order::read`]. File descriptors: those of the constants.
 
@@ -21,18 +21,21 @@ use std::ptr;
 #[path = "../protocol.rs"]
 #[allow(dead_code)]
 mod protocol;
+mod unprivileged;
 
 use protocol::*;
+use unprivileged::{enter_namespaces, landlock_version, make_read_only, restrict};
 
 /// What the caller asked for.
 struct Order {
+    mode: Mode,
     user: u32,
     cpu_seconds: u64,
     memory_bytes: u64,
     file_bytes: u64,
     /// The file that is to be made.
     wanted: String,
-    /// An empty folder to build the small world on.
+    /// An empty folder to build the small world on, or to work in.
     world: String,
     /// Files and folders to see.
     seen: Vec<String>,
@@ -40,14 +43,68 @@ struct Order {
     steps: Vec<Vec<String>>,
 }
 
+/// How it shuts itself in.
+#[derive(Clone, Copy, PartialEq)]
+enum Mode {
+    /// The caller has made namespaces, and this is root.
+    Root,
+    /// A user namespace of its own.
+    User,
+    /// Landlock.
+    Landlock,
+    /// Limits and the system-call filter only.
+    Bare,
+}
+
+impl Mode {
+    fn of(name: &str) -> Option<Self> {
+        Some(match name {
+            "root" => Self::Root,
+            "user" => Self::User,
+            "landlock" => Self::Landlock,
+            "bare" => Self::Bare,
+            _ => return None,
+        })
+    }
+
+    /// Whether it builds a file system of its own.
+    fn has_world(self) -> bool {
+        matches!(self, Self::Root | Self::User)
+    }
+}
+
+/// The best that can be had without root, as an exit code.
+fn probe() -> u8 {
+    let mounts = || -> io::Result<()> {
+        enter_namespaces()?;
+        mount_at(None, "/", None, MS_REC | MS_PRIVATE, "")?;
+        mount_at(Some("tmpfs"), "/tmp", Some("tmpfs"), MS_NOSUID | MS_NODEV, "")
+    };
+    match mounts() {
+        Ok(()) => EXIT_USER,
+        Err(_) if landlock_version().is_some() => EXIT_LANDLOCK,
+        Err(_) => EXIT_BARE,
+    }
+}
+
 impl Order {
-    /// Numbers and names first, then two lists, each behind its length.
+    /// Where the steps work.
+    fn work(&self) -> &str {
+        if self.mode.has_world() {
+            WORK
+        } else {
+            &self.world
+        }
+    }
+
+    /// The mode, numbers and names first, then two lists, each behind its length.
     fn read(mut args: impl Iterator<Item = String>) -> Option<Self> {
         fn list(args: &mut impl Iterator<Item = String>) -> Option<Vec<String>> {
             let len: usize = args.next()?.parse().ok()?;
             let list: Vec<String> = args.take(len).collect();
             (list.len() == len).then_some(list)
         }
+        let mode = Mode::of(&args.next()?)?;
         let mut number = || args.next()?.parse::<u64>().ok();
         let (user, cpu_seconds, memory_bytes, file_bytes) =
             (number()? as u32, number()?, number()?, number()?);
@@ -59,6 +116,7 @@ impl Order {
             steps.push(list(&mut rest)?);
         }
         Some(Self {
+            mode,
             user,
             cpu_seconds,
             memory_bytes,
@@ -72,6 +130,9 @@ impl Order {
 }
 
 fn main() -> ExitCode {
+    if std::env::args().nth(1).as_deref() == Some("probe") {
+        return ExitCode::from(probe());
+    }
     // SAFETY: the caller passes this descriptor, and nothing else here owns it.
     let messages = unsafe { File::from_raw_fd(FD_MESSAGES) };
     let Some(order) = Order::read(std::env::args().skip(1)) else {
@@ -97,7 +158,7 @@ fn main() -> ExitCode {
             .args(arguments)
             .env_clear()
             .env("LC_ALL", "C")
-            .env("TMPDIR", WORK)
+            .env("TMPDIR", order.work())
             .stderr(stderr)
             .status();
         let name = program.rsplit('/').next().unwrap_or(program);
@@ -147,14 +208,29 @@ fn hand_over(wanted: &str) -> io::Result<()> {
 type Step<T> = Result<T, (&'static str, io::Error)>;
 
 fn shut_in(order: &Order) -> Step<()> {
-    build_world(order).map_err(|e| ("build its file system", e))?;
+    if order.mode == Mode::User {
+        enter_namespaces().map_err(|e| ("enter a user namespace", e))?;
+    }
+    if order.mode.has_world() {
+        build_world(order).map_err(|e| ("build its file system", e))?;
+    } else {
+        std::env::set_current_dir(&order.world).map_err(|e| ("enter its folder", e))?;
+    }
     put(FD_SOURCE, SOURCE).map_err(|e| ("write the source", e))?;
     if !put_or_nothing(FD_SUPPORT, SUPPORT).map_err(|e| ("write the support", e))? {
         // Nothing to link beside the kernel: the linker's arguments don't name it either.
         let _ = fs::remove_file(SUPPORT);
     }
     limit(order).map_err(|e| ("limit itself", e))?;
-    become_nobody(order.user).map_err(|e| ("give up its rights", e))?;
+    if order.mode == Mode::Root {
+        become_nobody(order.user).map_err(|e| ("give up its rights", e))?;
+    }
+    stay_unprivileged().map_err(|e| ("give up new rights", e))?;
+    if order.mode == Mode::Landlock {
+        let version = landlock_version().ok_or_else(io::Error::last_os_error);
+        let restricted = version.and_then(|v| restrict(v, &order.seen, &order.world));
+        restricted.map_err(|e| ("close the file system", e))?;
+    }
     filter().map_err(|e| ("filter its system calls", e))
 }
 
@@ -214,13 +290,18 @@ fn build_world(order: &Order) -> io::Result<()> {
         } else {
             fs::create_dir_all(&here)?;
             mount_at(Some(seen), &here, None, MS_BIND | MS_REC, "")?;
-            let read_only = quiet | MS_BIND | MS_REMOUNT | MS_RDONLY;
-            mount_at(None, &here, None, read_only, "")?;
+            // In a user namespace flags that were there can't be cleared, as a remount would.
+            if make_read_only(&here).is_err() {
+                let read_only = quiet | MS_BIND | MS_REMOUNT | MS_RDONLY;
+                mount_at(None, &here, None, read_only, "")?;
+            }
         }
     }
     let work = format!("{world}{WORK}");
     fs::create_dir(&work)?;
-    std::os::unix::fs::chown(&work, Some(order.user), Some(order.user))?;
+    if order.mode == Mode::Root {
+        std::os::unix::fs::chown(&work, Some(order.user), Some(order.user))?;
+    }
     std::env::set_current_dir(world)?;
     std::os::unix::fs::chroot(".")?;
     std::env::set_current_dir(WORK)
@@ -244,12 +325,16 @@ fn limit(order: &Order) -> io::Result<()> {
         (RLIMIT_AS, order.memory_bytes),
         (RLIMIT_FSIZE, order.file_bytes),
         (RLIMIT_CORE, 0),
-        (RLIMIT_NPROC, 4),
+        // Without root it is counted with all that this user has.
+        (RLIMIT_NPROC, if order.mode == Mode::Root { 4 } else { u64::MAX }),
         (RLIMIT_NOFILE, 64),
         (RLIMIT_MEMLOCK, 0),
         (RLIMIT_MSGQUEUE, 0),
     ];
     for (resource, limit) in limits {
+        if limit == u64::MAX {
+            continue;
+        }
         let both = [limit as c_ulong; 2];
         // SAFETY: `both` is laid out as `struct rlimit` and outlives the call.
         done(unsafe { setrlimit(resource, both.as_ptr()) })?;
@@ -262,7 +347,14 @@ fn become_nobody(user: c_uint) -> io::Result<()> {
     unsafe {
         done(setgroups(0, ptr::null()))?;
         done(setresgid(user, user, user))?;
-        done(setresuid(user, user, user))?;
+        done(setresuid(user, user, user))
+    }
+}
+
+/// Dies with its parent, and can't get more rights by executing something.
+fn stay_unprivileged() -> io::Result<()> {
+    // SAFETY: integers only.
+    unsafe {
         // A change of user clears the wish to die with the parent: say it again.
         done(prctl(PR_SET_PDEATHSIG, SIGKILL as c_ulong, 0, 0, 0))?;
         done(prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0))

@@ -5,6 +5,7 @@
 //! process is: the referee outside owns inputs, clock and verdict.
 #![no_main]
 
+mod calibration;
 mod clock;
 #[path = "../layout.rs"]
 #[allow(dead_code)]
@@ -45,6 +46,7 @@ unsafe fn run() -> ! {
     let kernel = (control.kernel_len > 0).then(|| unsafe { load(control) });
     say();
     let mut seen = 0;
+    let mut product = None;
     loop {
         let command = control.command.load(Ordering::Acquire);
         if command == seen {
@@ -72,6 +74,9 @@ unsafe fn run() -> ! {
             FMA => report
                 .flops
                 .store(peak::fmas(control.repeat), Ordering::Relaxed),
+            PRODUCT => product
+                .get_or_insert_with(calibration::Product::new)
+                .run(control.repeat),
             _ => {}
         }
         say();
