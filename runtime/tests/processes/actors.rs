@@ -3,6 +3,8 @@
 use actix::{ActorFutureExt as _, AsyncContext as _, ResponseFuture};
 use corehold::prelude::*;
 
+use crate::tester::gate;
+
 /// Keeps what it is told.
 #[derive(Default, Serialize, Deserialize)]
 pub struct Keeper {
@@ -17,6 +19,9 @@ pub struct Keep(pub u64);
 #[derive(Clone, Message, Serialize, Deserialize)]
 #[rtype(result = "Vec<u64>")]
 pub struct Kept;
+
+/// In the place of milliseconds: until the gate of this number is open.
+pub const AT_GATE: u64 = 99;
 
 /// A message of some size, which takes its time.
 #[derive(Message, Serialize, Deserialize)]
@@ -75,7 +80,10 @@ impl Handler<Kept> for Keeper {
 impl Handler<Slow> for Keeper {
     type Result = u64;
     fn handle(&mut self, message: Slow, _: &mut Self::Context) -> u64 {
-        std::thread::sleep(std::time::Duration::from_millis(message.milliseconds));
+        match message.milliseconds {
+            AT_GATE => gate::wait(AT_GATE),
+            time => std::thread::sleep(std::time::Duration::from_millis(time)),
+        }
         self.bytes += message.load.len() as u64;
         self.bytes
     }

@@ -6,8 +6,11 @@ use corehold::actor::Spawn;
 use corehold::prelude::*;
 use corehold::{Error, Fate, entry};
 
-use crate::actors::{HeldCores, Keep, KeepAt, Keeper, Kept, Panic, Slow, SumOf, Whereabouts};
+use crate::actors::{
+    AT_GATE, HeldCores, Keep, KeepAt, Keeper, Kept, Panic, Slow, SumOf, Whereabouts,
+};
 use crate::cluster::{ONE, TWO, TestCluster};
+use crate::tester::{AtGate, Tester};
 
 pub const ALL: &[(&str, fn())] = &[
     ("messages_of_one_caller_arrive_in_order", order),
@@ -72,15 +75,16 @@ fn handles_travel() {
 fn back_pressure() {
     TestCluster::up(ONE).drive(async |cluster| {
         let keeper = keeper(&cluster).mailbox(2).spawn().await?;
+        let opener = cluster.actor(Tester::default()).spawn().await?;
         let slow = || Slow {
             load: vec![1; 1 << 20],
-            milliseconds: 50,
+            milliseconds: AT_GATE,
         };
-        // Faster than 50 ms each only as long as there is room on the way: in the mailbox (2), in the
-        // lane (64) and in QUIC's windows (4 MiB).
+        // While the first is at the gate there is room on the way for some: in the mailbox (2), in the lane (64) and in
+        // QUIC's windows (4 MiB).
         let mut sent = 0u64;
         let stalled = loop {
-            match tokio::time::timeout(Duration::from_millis(30), keeper.tell(slow()).into_future())
+            match tokio::time::timeout(Duration::from_secs(1), keeper.tell(slow()).into_future())
                 .await
             {
                 Ok(told) => told?,
@@ -92,6 +96,8 @@ fn back_pressure() {
             }
         };
         assert!(stalled, "400 MiB went somewhere without waiting");
+        let (number, open) = (AT_GATE, true);
+        opener.ask(AtGate { number, open }).await?;
         // Nothing that was accepted is lost; the one that was given up may or may not have gone.
         let bytes = keeper
             .ask(Slow {
