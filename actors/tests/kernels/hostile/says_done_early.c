@@ -1,6 +1,7 @@
-/* Tells the referee that it is done before it is.
+/* Tells the referee that it is done before it is. Where it is not timed it may be done by the time that the referee, on
+ * a loaded machine, has looked: then its result is right.
  *
- * check: WrongResult, RuntimeError
+ * check: WrongResult, RuntimeError, Correct
  * measure: WrongResult, RuntimeError
  */
 #include <unistd.h>
