@@ -28,7 +28,7 @@ use crate::wire::Identity;
 mod watch;
 
 pub use join::{Joiner, join_cluster};
-pub use order::{drain, token};
+pub use order::{drain, scale, token};
 pub use watch::{timeline, watch};
 
 /// The environment variable that names the cluster's file to a driver (`corehold run` sets it).
@@ -306,18 +306,6 @@ pub fn why(config: &Path, which: &str) -> Result<Why> {
     in_system(async {
         join(&loaded, PeerRole::Client).await?;
         Cluster::of(Owner::Detached).why(which).await
-    })
-}
-
-/// Gives the pool of this name in the cluster of the file `config` so many members, or with `None` has it choose again.
-///
-/// # Errors
-/// [`Error::NotUp`] where there is no cluster, [`Error::NotFound`] where there is no such pool or too many are wanted.
-pub fn scale(config: &Path, pool: &str, size: Option<u32>) -> Result<()> {
-    let loaded = ClusterConfig::load(absolute(config)?)?;
-    in_system(async {
-        join(&loaded, PeerRole::Client).await?;
-        Cluster::of(Owner::Detached).scale(pool, size).await
     })
 }
 

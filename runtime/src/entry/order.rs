@@ -43,3 +43,15 @@ pub fn token(config: &Path, expires: Duration, uses: u32) -> Result<(String, Soc
         }
     })
 }
+
+/// Gives the pool of this name in the cluster of the file `config` so many members, or with `None` has it choose again.
+///
+/// # Errors
+/// [`Error::NotUp`] where there is no cluster, [`Error::NotFound`] where there is no such pool or too many are wanted.
+pub fn scale(config: &Path, pool: &str, size: Option<u32>) -> Result<()> {
+    let loaded = ClusterConfig::load(absolute(config)?)?;
+    in_system(async {
+        join(&loaded, PeerRole::Client).await?;
+        Cluster::of(Owner::Detached).scale(pool, size).await
+    })
+}

@@ -6,6 +6,7 @@
 //! What an event changed is written down by a thread of its own ([`writer`]); until it is on disk, every word to a peer
 //! waits that was said after it. So nobody ever knows what a head that is killed and starts again does not.
 
+mod act;
 mod admissions;
 mod drains;
 pub(crate) mod guard;
@@ -34,8 +35,8 @@ use self::writer::Writer;
 use super::launcher::{ChildEvent, Launcher};
 use super::state_dir::StateDir;
 use super::{
-    ActorAction, ActorEvent, ClusterConfig, DriverEvent, HeadAction, HeadEvent, HeadSettings,
-    HeadState, HeadStore, MemberAction, MemberEvent,
+    ActorEvent, ClusterConfig, DriverEvent, HeadAction, HeadEvent, HeadSettings, HeadState,
+    HeadStore, MemberEvent,
 };
 use crate::build_id::build_id;
 use crate::control::{FromHead, Location, PeerRole, Response, ToHead};
@@ -437,56 +438,6 @@ impl Head<'_> {
             }
             ChildEvent::GaveUp { name, why } => {
                 tracing::error!(%name, %why, "a node is not started again");
-            }
-        }
-    }
-
-    fn act(&mut self, actions: Vec<HeadAction>) {
-        for action in actions {
-            match action {
-                HeadAction::Node(MemberAction::Lost { node, name, why }) => {
-                    tracing::warn!(%name, %why, "lost a node");
-                    timeline::mark(None, format!("lost node {name}: {why}"));
-                    self.not_drained(&name, &why);
-                    self.node_gone(node, name, why);
-                }
-                HeadAction::Node(MemberAction::Left { node, name }) => {
-                    timeline::mark(None, format!("node {name} left"));
-                    self.left(node, &name);
-                    self.node_gone(node, name, "it left".to_owned());
-                }
-                HeadAction::Node(MemberAction::Draining { node, on }) => self.drains(node, on),
-                HeadAction::Node(MemberAction::Emptied(node)) => self.dismiss(node),
-                HeadAction::Node(_) => {}
-                HeadAction::Actor(ActorAction::Start(order)) => {
-                    let ways = self.ways(&order);
-                    self.tell_node(order.node, FromHead::Start(Box::new(order), ways));
-                }
-                HeadAction::Actor(ActorAction::Stop {
-                    node,
-                    actor,
-                    incarnation,
-                    force,
-                }) => self.tell_node(
-                    node,
-                    FromHead::Stop {
-                        actor,
-                        incarnation,
-                        force,
-                    },
-                ),
-                HeadAction::Actor(ActorAction::Update {
-                    actor,
-                    incarnation,
-                    state,
-                }) => self.answer_waiting(actor, incarnation, &state),
-                HeadAction::Actor(ActorAction::Group { group, state }) => {
-                    self.answer_group(group, &state);
-                }
-                HeadAction::Actor(ActorAction::SpawnRefused { actor, why }) => {
-                    self.refuse_waiting(actor, &why.to_string());
-                }
-                HeadAction::Pool(action) => self.act_for_pool(action),
             }
         }
     }
