@@ -92,6 +92,8 @@ pub struct HeadState {
     directory: Directory,
     drivers: Drivers,
     pools: Pools,
+    /// Whether nodes may drain: else, with many nodes, every event would look at each of them.
+    some_drain: bool,
 }
 
 impl HeadState {
@@ -108,6 +110,7 @@ impl HeadState {
             directory,
             drivers: Drivers::new(settings.grace),
             pools: Pools::default(),
+            some_drain: false,
         }
     }
 
@@ -150,6 +153,7 @@ impl HeadState {
             placement,
             directory,
             pools,
+            some_drain: true,
         }
     }
 
@@ -227,9 +231,18 @@ impl HeadState {
 
     /// Tells the draining nodes to leave that run nothing more: HS-5.
     fn dismiss(&mut self, now: Duration, out: &mut Vec<HeadAction>) {
+        if !self.some_drain {
+            return;
+        }
         let draining = self.membership.members().filter(|m| m.draining.is_some());
-        let empty = draining.filter(|m| self.directory.on_node(m.id).next().is_none());
-        for node in empty.map(|m| m.id).collect::<Vec<_>>() {
+        let draining: Vec<NodeId> = draining.map(|m| m.id).collect();
+        self.some_drain = !draining.is_empty();
+        let runs_nothing = |node: &NodeId| self.directory.on_node(*node).next().is_none();
+        for node in draining
+            .into_iter()
+            .filter(runs_nothing)
+            .collect::<Vec<_>>()
+        {
             let actions = self.membership.handle(MemberEvent::Emptied(node), now);
             out.extend(actions.into_iter().map(HeadAction::Node));
         }
@@ -378,6 +391,7 @@ impl HeadState {
                 let there = self.directory.on_node(*node).map(|r| r.spawn.actor);
                 let there: Vec<_> = there.collect();
                 self.placement.set_draining(*node, true);
+                self.some_drain = true;
                 let leave = self.pools.node_drains(there, now);
                 out.extend(leave.into_iter().map(HeadAction::Pool));
             }
