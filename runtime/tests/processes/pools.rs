@@ -87,7 +87,9 @@ fn grows() {
         assert!((2..=4).contains(&ones), "{ones} members worked");
         let grown = status(&cluster, "keepers").await;
         let why = &grown.decisions.first().unwrap().1;
-        assert!(why.starts_with("1 -> 4: 60 asks"), "{why}");
+        // The head may hear of the first ones before the last ones are asked.
+        let so = why.starts_with("1 -> ") && why.contains("more than 2 for each member");
+        assert!(so, "{why}");
 
         let small = until(&cluster, "keepers", |pool| {
             (pool.working, pool.coming_and_leaving) == (1, (0, 0))
