@@ -90,6 +90,12 @@ fn grows() {
         // The head may hear of the first ones before the last ones are asked.
         let so = why.starts_with("1 -> ") && why.contains("more than 2 for each member");
         assert!(so, "{why}");
+        // But it hears of enough of them for all members while they wait.
+        let all = grown
+            .decisions
+            .iter()
+            .any(|(_, why)| why.contains("-> 4: "));
+        assert!(all, "{:?}", grown.decisions);
 
         let small = until(&cluster, "keepers", |pool| {
             (pool.working, pool.coming_and_leaving) == (1, (0, 0))
