@@ -52,7 +52,7 @@ pub use ids::{ActorId, BundleRef, GroupId, Holder, NodeId, Owner, PoolId};
 pub use label::{LabelRule, LabelTest};
 pub use membership::{DrainOrder, DrainStage, Draining, Hello, MemberAction, MemberEvent};
 pub use placement::Strategy;
-pub use pools::{CallerLoad, PoolAction, PoolEvent, PoolRecord, PoolRequest, Sizing};
+pub use pools::{CallerLoad, MemberPlace, PoolAction, PoolEvent, PoolRecord, PoolRequest, Sizing};
 pub use snapshot::{Change, NameRow, Snapshot};
 pub use store::{HeadStore, StoreError};
 pub use supervision::{Backoff, DeathCause, Restart, Terms};

@@ -173,6 +173,8 @@ impl Times {
             share_of_peak: gflops / peak_gflops,
             calibration: of.calibration,
             class: of.class.to_owned(),
+            node: String::new(),
+            number: 0,
             contamination: Contamination {
                 run_delay: self.run_delay / self.seconds.max(1e-9),
                 foreign: self.foreign / self.seconds.max(1e-9),
