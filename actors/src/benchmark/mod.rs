@@ -11,7 +11,7 @@ use corehold::prelude::*;
 
 pub use baseline::{Baseline, BaselineError};
 
-use crate::kernel::sealed::{self, Budget, Shape};
+use crate::kernel::sealed::{self, Budget};
 use crate::kernel::{Binary, Outcome, Problem, class_of};
 
 /// Measures kernels of one problem on the cores that it holds.
@@ -68,13 +68,11 @@ impl Benchmark {
         let peak = self.peak(&slot)?;
         let budget = Budget {
             trusted_libraries,
-            caches: self.problem.caches,
             ..timing.budget()
         };
-        let shape = Shape::of(&self.problem.timed_shape).ok_or(BenchmarkError::NoShape)?;
-        let symbol = self.problem.symbol.clone();
         let measure = |peak: sealed::Peak| {
-            sealed::measure(binary, &symbol, shape, &slot, peak.gflops, &budget).map_err(harness)
+            sealed::measure_problem(binary, &self.problem, &slot, peak.gflops, &budget)
+                .map_err(harness)
         };
         let outcome = measure(peak)?;
         if sealed::is_above_peak(&outcome) {
@@ -100,9 +98,6 @@ pub enum BenchmarkError {
         "the benchmark holds no cores: spawn it with `.hold_cores(n)` on a node with `held` cores"
     )]
     NoSlot,
-    /// The problem has no shape that this harness can time.
-    #[error("the problem's `timed_shape` is not m, n, k")]
-    NoShape,
     /// The harness itself failed.
     #[error(
         "the measurement could not be made: {0}; `corehold doctor` shows what this machine lacks"
@@ -222,7 +217,7 @@ impl Handler<Describe> for Benchmark {
             knobs: slot.knobs().to_vec(),
             peak_gflops: peak.gflops,
             clock_ghz: peak.clock_ghz,
-            baseline: Baseline::find(),
+            baseline: Baseline::find_for(&self.problem),
         })
     }
 }
@@ -233,7 +228,7 @@ impl Handler<MeasureBaseline> for Benchmark {
 
     fn handle(&mut self, message: MeasureBaseline, _: &mut Self::Context) -> Self::Result {
         let start = std::time::Instant::now();
-        let Some(library) = Baseline::find() else {
+        let Some(library) = Baseline::find_for(&self.problem) else {
             return Ok(None);
         };
         let baseline = Baseline::build(&self.problem, &library)

@@ -9,8 +9,8 @@ use serde::Serialize;
 
 use super::reproduce::Reproduce;
 use super::{Failure, compare, out};
-use crate::kernel::sealed::{self, Budget, Shape};
-use crate::kernel::{Compiler, Kernel, Outcome, Problem, Verdict};
+use crate::kernel::sealed::{self, Budget};
+use crate::kernel::{Compiler, Kernel, Outcome, Problem, Unit, Verdict};
 use crate::verifier::judge;
 
 #[derive(Args)]
@@ -40,6 +40,8 @@ pub(super) struct Bench {
 struct Report {
     verdict: Verdict,
     outcome: Option<Outcome>,
+    /// What the rate is counted in, though its key says `gflops`.
+    unit: Unit,
     peak_gflops: Option<f64>,
     techniques: Vec<&'static str>,
     /// All that the measurement depends on; `null` where none was made.
@@ -59,6 +61,7 @@ impl Bench {
         let mut report = Report {
             verdict: evaluated.verdict,
             outcome: None,
+            unit: problem.unit,
             peak_gflops: None,
             techniques: evaluated.techniques.iter().map(|t| t.name()).collect(),
             reproduce: None,
@@ -66,18 +69,14 @@ impl Bench {
         if let Some(binary) = binary {
             let slot = self.hold()?;
             let peak = sealed::measure_peak(&slot)?;
-            let shape =
-                Shape::of(&problem.timed_shape).ok_or("the problem has no shape m, n, k")?;
             let budget = Budget {
                 min_batches: 20,
                 max_batches: 60,
                 max_seconds: 10.0,
-                caches: problem.caches,
                 ..Budget::default()
             };
-            let outcome =
-                sealed::measure(&binary, &problem.symbol, shape, &slot, peak.gflops, &budget)?;
-            report.peak_gflops = Some(peak.gflops);
+            let outcome = sealed::measure_problem(&binary, &problem, &slot, peak.gflops, &budget)?;
+            report.peak_gflops = Some(peak.gflops * problem.ceiling);
             report.reproduce = Some(Reproduce::of(&problem, &code, &compiler, &slot));
             report.outcome = Some(outcome);
         }
@@ -136,16 +135,18 @@ fn text(report: &Report, file: &Path) -> String {
         None => vec![format!("failed: {}", report.verdict)],
         Some(Outcome::Failed(verdict)) => vec![format!("failed while it was timed: {verdict}")],
         Some(Outcome::Contaminated(m)) => vec![format!(
-            "contaminated: about {:.1} GFLOPS, but the core was not the kernel's own ({:.1} % of the time waiting, {:.1} % \
+            "contaminated: about {:.1} {}, but the core was not the kernel's own ({:.1} % of the time waiting, {:.1} % \
              of it taken by others)",
             m.gflops,
+            report.unit,
             m.contamination.run_delay * 100.0,
             m.contamination.foreign * 100.0
         )],
         Some(Outcome::Measured(m)) => vec![
             format!(
-                "{:.2} GFLOPS ({:.2} to {:.2}), {:.1} % of the measured peak of {:.1}",
+                "{:.2} {} ({:.2} to {:.2}), {:.1} % of the measured peak of {:.1}",
                 m.gflops,
+                report.unit,
                 m.interval.0,
                 m.interval.1,
                 m.share_of_peak * 100.0,

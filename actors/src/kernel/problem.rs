@@ -4,12 +4,28 @@ use std::path::{Path, PathBuf};
 
 use serde::{Deserialize, Serialize};
 
+use parse::parse;
+
+use super::arguments::{Argument, ArgumentKind};
+use super::expression::Expression;
+
+#[path = "problem_file.rs"]
+mod parse;
+
+/// A problem's name, `problem.toml` and `reference.c`.
+macro_rules! embedded {
+    ($($name:literal),*) => {
+        [$((
+            $name,
+            include_str!(concat!("../../../problems/", $name, "/problem.toml")),
+            include_str!(concat!("../../../problems/", $name, "/reference.c")),
+        )),*]
+    };
+}
+
 /// The problems that every binary knows without a folder.
-const EMBEDDED: [(&str, &str, &str); 1] = [(
-    "dgemm",
-    include_str!("../../../problems/dgemm/problem.toml"),
-    include_str!("../../../problems/dgemm/reference.c"),
-)];
+const EMBEDDED: [(&str, &str, &str); 5] =
+    embedded!["dgemm", "jacobi2d", "prefix_sum", "sgemm", "spmv_csr"];
 
 /// A kernel problem: what is to be written, how it is judged and timed.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -18,12 +34,23 @@ pub struct Problem {
     pub name: String,
     /// The symbol of the function.
     pub symbol: String,
-    /// The one accepted signature, without the body.
+    /// What the function is passed, in order.
+    pub arguments: Vec<Argument>,
+    /// The one accepted signature, without the body: it follows from the arguments.
     pub signature: String,
-    /// Names of the dimensions; every shape lists them in this order.
+    /// Names of the sizes; every shape lists them in this order.
     pub dimensions: Vec<String>,
-    /// Factors of the required floating-point operations of one call.
-    pub flops: Vec<Factor>,
+    /// The work of one call, in operations or bytes.
+    pub work: Expression,
+    /// What 10^9 of that work in a second are called.
+    pub unit: Unit,
+    /// How many units of work a core can do at most in the time of one floating-point operation of its peak in double
+    /// precision: 1 for these, 2 for single precision. A higher rate is no record.
+    pub ceiling: f64,
+    /// How the results of a call are judged.
+    pub check: Check,
+    /// Most calls of a timed batch. Where [`Check`] runs the reference for each, a batch costs that much more.
+    pub calls_a_batch: u32,
     /// The shape that is timed.
     pub timed_shape: Vec<u32>,
     /// Whether the timed calls find their matrices in the caches.
@@ -58,13 +85,40 @@ pub enum Caches {
     Cold,
 }
 
-/// A factor of the count of floating-point operations.
+/// How the results of a call are judged. Every call is, the timed ones too.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub enum Factor {
-    /// A number.
-    Number(u32),
-    /// The dimension of this index.
-    Dimension(usize),
+#[serde(rename_all = "lowercase")]
+pub enum Check {
+    /// The call is C += A B in double precision, judged by Freivalds' method in O(n^2), to the last bit.
+    Freivalds,
+    /// Every element equals the reference's: for whole numbers, and for real ones whose sums are exact in any order.
+    Exact,
+    /// Every element is as near to the reference's as the reference says that it must be.
+    Bounded,
+}
+
+/// What 10^9 of a problem's work in a second are called.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub enum Unit {
+    /// Floating-point operations.
+    #[serde(rename = "GFLOPS")]
+    Gflops,
+    /// Bytes.
+    #[serde(rename = "GB/s")]
+    Bytes,
+    /// Other operations.
+    #[serde(rename = "Gop/s")]
+    Operations,
+}
+
+impl std::fmt::Display for Unit {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str(match self {
+            Self::Gflops => "GFLOPS",
+            Self::Bytes => "GB/s",
+            Self::Operations => "Gop/s",
+        })
+    }
 }
 
 /// What the static rules allow beyond plain C on local variables.
@@ -85,7 +139,7 @@ pub struct RuleSet {
 #[derive(Debug, thiserror::Error)]
 pub enum ProblemError {
     /// No problem of that name.
-    #[error("unknown problem `{name}`; known are: {}", known.join(", "))]
+    #[error("unknown problem `{name}`; known are: {}, or the path of a folder, with a `/`", known.join(", "))]
     Unknown {
         /// The name asked for.
         name: String,
@@ -112,39 +166,21 @@ pub enum ProblemError {
     },
 }
 
-/// `problem.toml` as written.
-#[derive(Deserialize)]
-#[serde(deny_unknown_fields)]
-struct File {
-    name: String,
-    symbol: String,
-    signature: String,
-    dimensions: Vec<String>,
-    flops: Vec<String>,
-    timed_shape: Vec<u32>,
-    #[serde(default)]
-    caches: Caches,
-    check_shapes: Vec<Vec<u32>>,
-    prelude: String,
-    prelude_calls: Vec<String>,
-    prelude_types: Vec<String>,
-    #[serde(default)]
-    support: String,
-    description: String,
-    rules: RuleSet,
-}
-
 impl Problem {
     /// Names of the problems that are built in.
     pub fn known() -> Vec<String> {
         EMBEDDED.iter().map(|(name, ..)| name.to_string()).collect()
     }
 
-    /// The built-in problem of this name.
+    /// The built-in problem of this name; where it has a `/` in it, that in this folder.
     ///
     /// # Errors
-    /// [`ProblemError::Unknown`] lists the names that exist.
+    /// [`ProblemError::Unknown`] lists the names that exist; those of [`Problem::load`].
     pub fn find(name: &str) -> Result<Problem, ProblemError> {
+        // A folder of the user's own, as a path.
+        if name.contains('/') {
+            return Self::load(Path::new(name));
+        }
         let Some((_, toml, reference)) = EMBEDDED.iter().find(|(known, ..)| *known == name) else {
             return Err(ProblemError::Unknown {
                 name: name.to_string(),
@@ -152,7 +188,7 @@ impl Problem {
             });
         };
         let path = Path::new("problems").join(name).join("problem.toml");
-        Self::parse(&path, toml, reference)
+        parse(&path, toml, reference)
     }
 
     /// Reads a problem's folder.
@@ -164,94 +200,26 @@ impl Problem {
             let path = dir.join(file);
             std::fs::read_to_string(&path).map_err(|source| ProblemError::Read { path, source })
         };
-        Self::parse(
+        parse(
             &dir.join("problem.toml"),
             &read("problem.toml")?,
             &read("reference.c")?,
         )
     }
 
-    /// Floating-point operations that one call of this shape requires.
-    pub fn flops(&self, shape: &[u32]) -> f64 {
-        self.flops
-            .iter()
-            .map(|factor| match *factor {
-                Factor::Number(n) => f64::from(n),
-                Factor::Dimension(at) => shape.get(at).map_or(0.0, |n| f64::from(*n)),
-            })
-            .product()
+    /// The work of one call of this shape; 0 where it has no value.
+    pub fn work(&self, shape: &[u32]) -> f64 {
+        self.work.value(shape).map_or(0.0, |n| n as f64)
     }
 
-    fn parse(path: &Path, text: &str, reference: &str) -> Result<Problem, ProblemError> {
-        let file: File = toml::from_str(text).map_err(|error| ProblemError::Invalid {
-            path: path.to_path_buf(),
-            line: error.span().map_or(1, |span| line_of(text, span.start)),
-            message: error.message().to_string(),
-        })?;
-        let invalid = |key: &str, message: String| ProblemError::Invalid {
-            path: path.to_path_buf(),
-            line: key_line(text, key),
-            message,
-        };
-        let mut flops = Vec::new();
-        for factor in &file.flops {
-            flops.push(match file.dimensions.iter().position(|d| d == factor) {
-                Some(at) => Factor::Dimension(at),
-                None => Factor::Number(factor.parse().map_err(|_| {
-                    invalid(
-                        "flops",
-                        format!("`{factor}` is neither a number nor a dimension"),
-                    )
-                })?),
-            });
-        }
-        let good = |shape: &Vec<u32>| shape.len() == file.dimensions.len() && !shape.contains(&0);
-        let want = format!("a shape is {} positive numbers", file.dimensions.len());
-        if !good(&file.timed_shape) {
-            return Err(invalid("timed_shape", want));
-        }
-        if file.check_shapes.is_empty() || !file.check_shapes.iter().all(good) {
-            return Err(invalid(
-                "check_shapes",
-                format!("at least one shape; {want}"),
-            ));
-        }
-        if !file.signature.contains(&format!("{}(", file.symbol)) {
-            return Err(invalid(
-                "signature",
-                format!("it does not define `{}`", file.symbol),
-            ));
-        }
-        Ok(Problem {
-            name: file.name,
-            symbol: file.symbol,
-            signature: file.signature,
-            dimensions: file.dimensions,
-            flops,
-            timed_shape: file.timed_shape,
-            caches: file.caches,
-            check_shapes: file.check_shapes,
-            prelude: file.prelude,
-            prelude_calls: file.prelude_calls,
-            prelude_types: file.prelude_types,
-            support: file.support,
-            description: file.description,
-            rules: file.rules,
-            reference: reference.to_string(),
-        })
+    /// Whether its function can be called at this shape.
+    pub fn fits(&self, shape: &[u32]) -> bool {
+        self.arguments.iter().all(|a| a.fits(shape).is_ok())
     }
-}
 
-/// The line, from 1, of a byte offset.
-fn line_of(text: &str, offset: usize) -> usize {
-    1 + text.bytes().take(offset).filter(|b| *b == b'\n').count()
-}
-
-/// The line where a key is set; 1 if it is not.
-fn key_line(text: &str, key: &str) -> usize {
-    let sets = |line: &str| {
-        line.strip_prefix(key)
-            .is_some_and(|l| l.trim_start().starts_with('='))
-    };
-    text.lines().position(sets).map_or(1, |at| at + 1)
+    /// The arrays that the function writes.
+    pub(super) fn written(&self) -> usize {
+        let written = |a: &&Argument| matches!(&a.kind, ArgumentKind::Array { role, .. } if role.is_written());
+        self.arguments.iter().filter(written).count()
+    }
 }
