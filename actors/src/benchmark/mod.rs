@@ -70,14 +70,13 @@ impl Benchmark {
             trusted_libraries,
             ..timing.budget()
         };
-        let measure = |peak: sealed::Peak| {
-            sealed::measure_problem(binary, &self.problem, &slot, peak.gflops, &budget)
-                .map_err(harness)
+        let measure = |problem: &Problem, peak: sealed::Peak| {
+            sealed::measure_problem(binary, problem, &slot, peak.gflops, &budget).map_err(harness)
         };
-        let outcome = measure(peak)?;
+        let outcome = measure(&self.problem, peak)?;
         if sealed::is_above_peak(&outcome) {
             let again = self.measure_peak(&slot)?;
-            return measure(again);
+            return measure(&self.problem, again);
         }
         Ok(outcome)
     }

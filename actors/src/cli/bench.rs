@@ -40,8 +40,9 @@ pub(super) struct Bench {
 struct Report {
     verdict: Verdict,
     outcome: Option<Outcome>,
-    /// What the rate is counted in, though its key says `gflops`.
+    /// What the rate and the peak are counted in, though their keys say `gflops`.
     unit: Unit,
+    /// The highest rate that is believed: the measured peak times the problem's ceiling.
     peak_gflops: Option<f64>,
     techniques: Vec<&'static str>,
     /// All that the measurement depends on; `null` where none was made.
@@ -144,12 +145,16 @@ fn text(report: &Report, file: &Path) -> String {
         )],
         Some(Outcome::Measured(m)) => vec![
             format!(
-                "{:.2} {} ({:.2} to {:.2}), {:.1} % of the measured peak of {:.1}",
+                "{:.2} {} ({:.2} to {:.2}), {:.1} % of {} {:.1}",
                 m.gflops,
                 report.unit,
                 m.interval.0,
                 m.interval.1,
                 m.share_of_peak * 100.0,
+                match report.unit {
+                    Unit::Gflops => "the measured peak of",
+                    Unit::Bytes | Unit::Operations => "what the core can do at most,",
+                },
                 report.peak_gflops.unwrap_or_default()
             ),
             format!(
@@ -160,9 +165,12 @@ fn text(report: &Report, file: &Path) -> String {
                 m.mad_s / m.median_s * 100.0
             ),
             format!(
-                "calibration: {:.2} GFLOPS of a fixed product then ({:.2} times that), {:.1} of multiply-adds in registers",
+                "calibration: {:.2} GFLOPS of a fixed product then{}, {:.1} of multiply-adds in registers",
                 m.calibration.gflops,
-                m.gflops / m.calibration.gflops,
+                match report.unit {
+                    Unit::Gflops => format!(" ({:.2} times that)", m.gflops / m.calibration.gflops),
+                    Unit::Bytes | Unit::Operations => String::new(),
+                },
                 m.calibration.peak_gflops
             ),
             format!(

@@ -1,12 +1,10 @@
 //! Kernels: the problems, the static checks, the compiler driver, the sealed measurement.
 
-mod arguments;
 mod binary;
 mod class;
 pub mod compiler;
 mod completion;
 pub mod corpus;
-mod expression;
 pub mod grammar;
 mod problem;
 pub mod rules;
@@ -15,13 +13,14 @@ mod source;
 pub mod techniques;
 mod verdict;
 
-pub use arguments::{Argument, ArgumentKind, Element, Role, Values};
 pub use binary::Binary;
 pub use class::{class, class_of};
 pub use compiler::{Compiler, CompilerError, Jail};
 pub use completion::{CompletionStyle, Kernel};
-pub use expression::Expression;
-pub use problem::{Caches, Check, Problem, ProblemError, RuleSet, Unit};
+pub use problem::{
+    Argument, ArgumentKind, Caches, Check, Element, Expression, Problem, ProblemError, Role,
+    RuleSet, Unit, Values,
+};
 pub use source::normal_form_hash;
 pub use techniques::{Technique, Techniques};
 pub use verdict::{Calibration, Contamination, Measurement, Outcome, Verdict};

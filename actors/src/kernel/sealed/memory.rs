@@ -142,8 +142,10 @@ impl Shared {
         unsafe {
             match element {
                 1 => at.write_volatile(a),
-                4 => at.cast().write_volatile(u32::from_ne_bytes([a, b, c, d])),
-                _ => at.cast().write_volatile(u64::from_ne_bytes(value)),
+                4 => at
+                    .cast::<u32>()
+                    .write_volatile(u32::from_ne_bytes([a, b, c, d])),
+                _ => at.cast::<u64>().write_volatile(u64::from_ne_bytes(value)),
             }
         }
     }

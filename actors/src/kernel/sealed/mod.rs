@@ -10,7 +10,7 @@
 //!    the last elements of the inputs (so that nothing could be computed before) and starts;
 //! 3. it takes the time when the child says done, notes random elements of the results,
 //!    freezes it, and checks **every** call: products by Freivalds' method ([`Shape`], `inputs.rs`), what other problems
-//!    declare by their reference (`declared.rs`);
+//!    declare by their reference (`declared/`);
 //! 4. it throws away batches that were disturbed, prefers those beside which the canary (`canary.rs`) was
 //!    quick, and repeats.
 //!
@@ -43,11 +43,9 @@ mod memory;
 mod pairing;
 mod peak;
 mod priority;
-mod reference;
 mod session;
 mod statistics;
 mod times;
-mod values;
 mod watch;
 
 use serde::{Deserialize, Serialize};

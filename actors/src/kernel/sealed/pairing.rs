@@ -82,7 +82,7 @@ mod tests {
             seen.sort_unstable();
             prop_assert_eq!(seen, (0..plan.len()).collect::<Vec<_>>());
             for (i, to) in of.into_iter().enumerate() {
-                prop_assert_eq!(plan[i], plan[to]);
+                prop_assert_eq!(&plan[i], &plan[to]);
             }
         }
     }

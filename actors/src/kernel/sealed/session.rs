@@ -176,6 +176,9 @@ impl Session {
         self.child.enclosure().thaw()?;
         self.tell(PING);
         let answered = self.wait_event(timeout.max(LEAST_PATIENCE), "before its first call")?;
+        // The child's wait for what the referee does from here to its sleep is told when that is over: the referee's own
+        // time counts from here too. What it reads next is slow where the caches are cold.
+        let own_awake = self.watch.own_ns();
         let delay = self.watch.run_delay_ns();
         let gave_up = self.watch.voluntary_switches();
         let own = self.watch.own_ns();
@@ -188,10 +191,14 @@ impl Session {
             .map_err(|fault| self.name_call(fault, count))?;
         let ran = self.watch.child_ns().zip(ran).map(|(now, then)| now - then);
         // Where the referee's thread is on a held core, the child waits for it.
-        let own = self.watch.own_ns().saturating_sub(own);
+        let own_end = self.watch.own_ns();
+        let (own, own_awake) = (
+            own_end.saturating_sub(own),
+            own_end.saturating_sub(own_awake),
+        );
         let gave_up = self.watch.voluntary_switches() > gave_up;
         let delay = self.watch.run_delay_ns().saturating_sub(delay);
-        let delay = delay.saturating_sub(own);
+        let delay = delay.saturating_sub(own_awake);
         let noted = self.note(&pairing);
         self.child.enclosure().freeze()?;
         self.verify(&pairing, &secrets, &noted)?;

@@ -4,16 +4,22 @@
 //! the child cannot write them, and what the call may write was copied. Before the start it would take the inputs
 //! out of the caches.
 
+mod reference;
+mod values;
+
 use std::sync::Arc;
 
 use rand::RngExt;
 use rand::rngs::StdRng;
+use rand::seq::IteratorRandom;
+
+use reference::Reference;
+use values::{Drawn, draw_array, draw_element, draw_number, noise};
 
 use super::case::{Extent, Form, Late, Word};
 use super::error::SealedError;
 use super::invoke::{MAX_REALS, MAX_WORDS};
-use super::reference::Reference;
-use super::values::{Drawn, draw_array, draw_real, noise};
+use super::lanes::Lanes;
 use crate::kernel::{ArgumentKind, Check, Element, Problem, Role, Values};
 
 /// A problem and its loaded reference.
@@ -90,49 +96,59 @@ impl Task {
     /// Writes fresh values into the arrays; of those that are only written: noise, so that nothing left there is a result.
     pub(super) fn fill(&self, sizes: &[u32], mut parts: Vec<&mut [u8]>) -> Secret {
         let mut rng: StdRng = rand::make_rng();
-        let mut before = Vec::new();
-        let mut free = Vec::new();
-        for (at, (array, part)) in self.arrays().zip(&mut parts).enumerate() {
-            if array.role == Role::Out {
-                noise(&mut rng, part);
-            } else {
-                let drawn = Drawn::of(array.values, sizes);
-                draw_array(&mut rng, drawn, array.element, part);
-                if drawn.is_free() {
-                    free.push(at);
+        let mut lanes = Lanes::seeded(&mut rng);
+        for (array, part) in self.arrays().zip(&mut parts) {
+            match array.role {
+                Role::Out => noise(&mut lanes, part),
+                Role::In | Role::InOut => {
+                    let drawn = Drawn::of(array.values, sizes);
+                    draw_array(&mut lanes, drawn, array.element, part);
                 }
             }
-            before.push(match array.role {
-                Role::InOut => part.to_vec(),
-                Role::In | Role::Out => Vec::new(),
-            });
         }
-        let late = (!free.is_empty()).then(|| {
-            let at = free[rng.random_range(0..free.len())];
-            let array = self.arrays().nth(at).expect("counted above");
-            let size = array.element.bytes();
-            let index = rng.random_range(0..parts[at].len() / size);
-            let place = &mut parts[at][index * size..][..size];
-            let mut value = [0; 8];
-            value[..size].copy_from_slice(place);
-            let drawn = Drawn::of(array.values, sizes);
-            while *place == value[..size] {
-                draw_array(&mut rng, drawn, array.element, place);
+        let late = self.late(&mut rng, sizes, &parts);
+        let held = self.arrays().zip(&parts).enumerate();
+        let before = held.map(|(at, (array, part))| {
+            if array.role != Role::InOut {
+                return Vec::new();
             }
-            Late {
-                array: at,
-                index,
-                value,
+            let (mut held, size) = (part.to_vec(), array.element.bytes());
+            if let Some(late) = late.filter(|late| late.array == at) {
+                held[size * late.index..][..size].copy_from_slice(&late.value[..size]);
             }
+            held
         });
+        let before = before.collect();
         let numbers = self.problem.arguments.iter().filter_map(|a| match &a.kind {
-            ArgumentKind::Number(values) => Some(draw_real(&mut rng, Drawn::of(values, sizes))),
+            ArgumentKind::Number(values) => Some(draw_number(&mut rng, Drawn::of(values, sizes))),
             _ => None,
         });
         Secret {
             reals: numbers.collect(),
             late,
             before,
+        }
+    }
+
+    /// An element of an input that will be another than the one that was written; `None` where none can be.
+    fn late(&self, rng: &mut StdRng, sizes: &[u32], parts: &[&mut [u8]]) -> Option<Late> {
+        let free = self.arrays().enumerate().filter(|(_, array)| {
+            array.role != Role::Out && Drawn::of(array.values, sizes).is_free()
+        });
+        let (at, array) = free.choose(rng)?;
+        let size = array.element.bytes();
+        let index = rng.random_range(0..parts[at].len() / size);
+        let decoy = &parts[at][size * index..][..size];
+        let drawn = Drawn::of(array.values, sizes);
+        loop {
+            let value = draw_element(rng, drawn, array.element);
+            if value[..size] != *decoy {
+                return Some(Late {
+                    array: at,
+                    index,
+                    value,
+                });
+            }
         }
     }
 

@@ -1,24 +1,24 @@
 //! Kernel problems as data: a folder each, with `problem.toml` and `reference.c`.
 
+mod arguments;
+mod expression;
+mod file;
+
 use std::path::{Path, PathBuf};
 
 use serde::{Deserialize, Serialize};
 
-use parse::parse;
-
-use super::arguments::{Argument, ArgumentKind};
-use super::expression::Expression;
-
-#[path = "problem_file.rs"]
-mod parse;
+pub use arguments::{Argument, ArgumentKind, Element, Role, Values};
+pub use expression::Expression;
+use file::parse;
 
 /// A problem's name, `problem.toml` and `reference.c`.
 macro_rules! embedded {
     ($($name:literal),*) => {
         [$((
             $name,
-            include_str!(concat!("../../../problems/", $name, "/problem.toml")),
-            include_str!(concat!("../../../problems/", $name, "/reference.c")),
+            include_str!(concat!("../../../../problems/", $name, "/problem.toml")),
+            include_str!(concat!("../../../../problems/", $name, "/reference.c")),
         )),*]
     };
 }

@@ -6,8 +6,8 @@ use std::os::unix::ffi::OsStrExt;
 use std::process::{Command, Stdio};
 use std::sync::{Mutex, PoisonError};
 
-use super::error::SealedError;
-use super::invoke::{Function, MAX_REALS, MAX_WORDS, invoke};
+use super::super::error::SealedError;
+use super::super::invoke::{Function, MAX_REALS, MAX_WORDS, invoke};
 use crate::kernel::{Check, Problem};
 
 /// A loaded reference. It stays loaded until the process ends.

@@ -5,9 +5,10 @@ use std::path::Path;
 use serde::Deserialize;
 use toml::Spanned;
 
-use super::{Caches, Check, Problem, ProblemError, RuleSet, Unit};
-use crate::kernel::arguments::{Argument, ArgumentKind, Element, Role, Values};
-use crate::kernel::expression::Expression;
+use super::{
+    Argument, ArgumentKind, Caches, Check, Element, Expression, Problem, ProblemError, Role,
+    RuleSet, Unit, Values,
+};
 use crate::kernel::sealed::{MAX_ARRAYS, MAX_REALS, MAX_WORDS};
 
 #[derive(Deserialize)]
@@ -85,11 +86,7 @@ const MOST_SHAPES: usize = 24;
 const MOST_BITS: u32 = 26;
 
 /// Reads the text of a `problem.toml`.
-pub(in crate::kernel) fn parse(
-    path: &Path,
-    text: &str,
-    reference: &str,
-) -> Result<Problem, ProblemError> {
+pub(super) fn parse(path: &Path, text: &str, reference: &str) -> Result<Problem, ProblemError> {
     let invalid = |line: usize, message: String| ProblemError::Invalid {
         path: path.to_path_buf(),
         line,
@@ -97,9 +94,14 @@ pub(in crate::kernel) fn parse(
     };
     let file: File = toml::from_str(text).map_err(|error| {
         let line = error.span().map_or(1, |span| line_of(text, span.start));
-        invalid(line, error.message().to_string())
+        let key = text.lines().nth(line - 1).and_then(key_of);
+        let of = key.map(|key| format!("`{key}`: ")).unwrap_or_default();
+        invalid(line, format!("{of}{}", error.message()))
     })?;
-    let at = |key: &str, message: String| invalid(key_line(text, key), message);
+    let at = |key: &str, message: String| {
+        let lines = text.lines().position(|line| key_of(line) == Some(key));
+        invalid(lines.map_or(1, |at| at + 1), format!("`{key}`: {message}"))
+    };
     let sizes: Vec<String> = file
         .arguments
         .iter()
@@ -116,7 +118,7 @@ pub(in crate::kernel) fn parse(
             Ok(read)
         });
         let line = line_of(text, spanned.span().start);
-        arguments.push(read.map_err(|message| invalid(line, message))?);
+        arguments.push(read.map_err(|message| invalid(line, format!("`arguments`: {message}")))?);
     }
     let good = |shape: &[u32]| -> Result<(), String> {
         let most = i32::MAX as u32;
@@ -306,7 +308,7 @@ fn whole(problem: &Problem) -> Result<(), (&'static str, String)> {
         Check::Freivalds if !is_product(problem) => Err((
             "check",
             "`freivalds` is for C += A B in double precision, whose arguments are the sizes m, n, k, then a (in, m * k), b \
-             (in, k * n) and c (inout, m * n), f64; others are checked `exact` or `bounded`"
+             (in, k * n) and c (inout, m * n), f64, without `values`: it makes its own. Others are checked `exact` or `bounded`"
                 .into(),
         )),
         Check::Bounded if arrays(Some(true)).any(|a| integer(&a)) => Err((
@@ -318,11 +320,13 @@ fn whole(problem: &Problem) -> Result<(), (&'static str, String)> {
 }
 
 fn is_product(problem: &Problem) -> bool {
-    let array = |at: usize, role: Role, value: i64| {
+    // Lengths are m k, k n and m n; two shapes tell.
+    let lengths = [([3, 5, 7], [21, 35, 15]), ([11, 2, 13], [143, 26, 22])];
+    let array = |at: usize, role: Role| {
         matches!(
             problem.arguments.get(at).map(|a| &a.kind),
-            Some(ArgumentKind::Array { element: Element::F64, role: r, length, .. })
-                if *r == role && length.value(&[3, 5, 7]) == Some(value)
+            Some(ArgumentKind::Array { element: Element::F64, role: r, length, values: Values::Full })
+                if *r == role && lengths.iter().all(|(sizes, of)| length.value(sizes) == Some(of[at - 3]))
         )
     };
     let size = |at: usize| {
@@ -333,9 +337,9 @@ fn is_product(problem: &Problem) -> bool {
     };
     problem.arguments.len() == 6
         && (0..3).all(size)
-        && array(3, Role::In, 21)
-        && array(4, Role::In, 35)
-        && array(5, Role::InOut, 15)
+        && array(3, Role::In)
+        && array(4, Role::In)
+        && array(5, Role::InOut)
 }
 
 fn is_identifier(name: &str) -> bool {
@@ -349,11 +353,8 @@ fn line_of(text: &str, offset: usize) -> usize {
     1 + text.bytes().take(offset).filter(|b| *b == b'\n').count()
 }
 
-/// The line where a key is set; 1 if it is not.
-fn key_line(text: &str, key: &str) -> usize {
-    let sets = |line: &str| {
-        line.strip_prefix(key)
-            .is_some_and(|l| l.trim_start().starts_with('='))
-    };
-    text.lines().position(sets).map_or(1, |at| at + 1)
+/// The key that a line sets.
+fn key_of(line: &str) -> Option<&str> {
+    let (key, _) = line.split_once('=')?;
+    Some(key.trim()).filter(|key| is_identifier(key))
 }
