@@ -15,7 +15,7 @@ pub use baseline::{Baseline, BaselineError};
 pub use measurer::Measurer;
 pub use recorded::Recorded;
 
-use crate::kernel::sealed::{self, Budget, Shape};
+use crate::kernel::sealed::{self, Budget};
 use crate::kernel::{Binary, Measurement, Outcome, Problem, class_of};
 
 /// Measures kernels of one problem on the cores that it holds.
@@ -83,18 +83,15 @@ impl Benchmark {
         let peak = self.peak(&slot)?;
         let budget = Budget {
             trusted_libraries,
-            caches: self.problem.caches,
             ..timing.budget()
         };
-        let shape = Shape::of(&self.problem.timed_shape).ok_or(BenchmarkError::NoShape)?;
-        let symbol = self.problem.symbol.clone();
-        let measure = |peak: sealed::Peak| {
-            sealed::measure(binary, &symbol, shape, &slot, peak.gflops, &budget).map_err(harness)
+        let measure = |problem: &Problem, peak: sealed::Peak| {
+            sealed::measure_problem(binary, problem, &slot, peak.gflops, &budget).map_err(harness)
         };
-        let outcome = measure(peak)?;
+        let outcome = measure(&self.problem, peak)?;
         if sealed::is_above_peak(&outcome) {
             let again = self.measure_peak(&slot)?;
-            return measure(again);
+            return measure(&self.problem, again);
         }
         Ok(outcome)
     }
@@ -130,9 +127,6 @@ pub enum BenchmarkError {
         "the benchmark holds no cores: spawn it with `.hold_cores(n)` on a node with `held` cores"
     )]
     NoSlot,
-    /// The problem has no shape that this harness can time.
-    #[error("the problem's `timed_shape` is not m, n, k")]
-    NoShape,
     /// The harness itself failed.
     #[error(
         "the measurement could not be made: {0}; `corehold doctor` shows what this machine lacks"
@@ -276,7 +270,7 @@ impl Handler<Describe> for Benchmark {
             knobs: slot.knobs().to_vec(),
             peak_gflops: peak.gflops,
             clock_ghz: peak.clock_ghz,
-            baseline: Baseline::find(),
+            baseline: Baseline::find_for(&self.problem),
         })
     }
 }
@@ -287,7 +281,7 @@ impl Handler<MeasureBaseline> for Benchmark {
 
     fn handle(&mut self, message: MeasureBaseline, _: &mut Self::Context) -> Self::Result {
         let start = std::time::Instant::now();
-        let library = Baseline::find().filter(|_| self.recorded.is_none());
+        let library = Baseline::find_for(&self.problem).filter(|_| self.recorded.is_none());
         let Some(library) = library else {
             return Ok(None);
         };

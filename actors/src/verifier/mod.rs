@@ -11,7 +11,7 @@ use corehold::prelude::*;
 use tokio::sync::Semaphore;
 
 use crate::benchmark::{Measure, Measurer, Timing};
-use crate::kernel::sealed::{self, Limits, Shape};
+use crate::kernel::sealed::{self, Limits};
 use crate::kernel::{
     Binary, Compiler, CompletionStyle, Kernel, Outcome, Problem, Techniques, Verdict,
     normal_form_hash, rules,
@@ -269,12 +269,7 @@ fn verdict(
         Ok(binary) => binary,
         Err(verdict) => return Ok(Err(verdict)),
     };
-    let shapes: Vec<Shape> = problem
-        .check_shapes
-        .iter()
-        .filter_map(|s| Shape::of(s))
-        .collect();
-    let checked = sealed::check(&binary, &problem.symbol, &shapes, &Limits::default())
+    let checked = sealed::check_problem(&binary, problem, &Limits::default())
         .map_err(|e| VerifierError::Harness(e.to_string()))?;
     Ok(match checked {
         Verdict::Correct => Ok(binary),
