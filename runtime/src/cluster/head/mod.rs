@@ -32,7 +32,7 @@ use self::peers::{Peer, PeerId};
 use self::pools::PoolDesk;
 use self::requests::{Ending, Waiter};
 use self::writer::Writer;
-use super::launcher::{ChildEvent, Launcher};
+use super::launcher::{LaunchEvent, Launchers};
 use super::state_dir::StateDir;
 use super::{
     ActorEvent, ClusterConfig, DriverEvent, HeadAction, HeadEvent, HeadSettings, HeadState,
@@ -111,7 +111,7 @@ pub(crate) async fn run(
     // What left is started again by hand only.
     let present = |name: &String| !state.membership().has_left(name);
     let names: BTreeSet<String> = names.into_iter().filter(present).collect();
-    let (launcher, children) = Launcher::start(&config, &names, &state_dir, process.address)?;
+    let (launchers, children) = Launchers::start(&config, &names, &state_dir, process.address)?;
     let (inbox, events) = mpsc::channel(INBOX);
     let (writer, written) = Writer::start(store)?;
     let observers = Observers::start(config.metrics, &process).await;
@@ -122,7 +122,7 @@ pub(crate) async fn run(
         clock,
         began: Instant::now(),
         process,
-        launcher,
+        launchers,
         inbox,
         peers: HashMap::new(),
         nodes: BTreeMap::new(),
@@ -166,7 +166,7 @@ struct Head<'a> {
     clock: Duration,
     began: Instant,
     process: Arc<Process>,
-    launcher: Launcher,
+    launchers: Launchers,
     inbox: mpsc::Sender<Inbox>,
     peers: HashMap<PeerId, Peer>,
     nodes: BTreeMap<NodeId, (PeerId, SocketAddr)>,
@@ -199,7 +199,7 @@ impl Head<'_> {
         mut knocking: mpsc::Receiver<Knock>,
         mut applying: mpsc::Receiver<Stranger>,
         mut events: mpsc::Receiver<Inbox>,
-        mut children: mpsc::Receiver<ChildEvent>,
+        mut children: mpsc::Receiver<LaunchEvent>,
         mut written: mpsc::Receiver<u64>,
     ) -> Result<()> {
         use tokio::signal::unix::{SignalKind, signal};
@@ -246,7 +246,7 @@ impl Head<'_> {
         for peer in self.peers.values() {
             peer.send(FromHead::Shutdown { why: why.clone() });
         }
-        self.launcher.end().await;
+        self.launchers.end().await;
         self.process.endpoint.close(&why).await;
         Ok(())
     }
@@ -406,11 +406,11 @@ impl Head<'_> {
         }
     }
 
-    fn child(&mut self, event: ChildEvent) {
+    fn child(&mut self, event: LaunchEvent) {
         match event {
             // A process that found its place taken, by one that an earlier head had launched.
-            ChildEvent::Exited { name, .. } if self.launcher.adopt(&name).unwrap_or(false) => {}
-            ChildEvent::Exited { name, how } => {
+            LaunchEvent::Exited { name, .. } if self.launchers.adopt(&name).unwrap_or(false) => {}
+            LaunchEvent::Exited { name, how } => {
                 tracing::warn!(%name, %how, "a node's process ended");
                 // Known at once and for sure: no need to wait for silence.
                 if let Some(member) = self.state.membership().by_name(&name) {
@@ -433,10 +433,10 @@ impl Head<'_> {
                     ready(Err(why.clone()));
                     self.ending = Some(why);
                 } else if self.ending.is_none() && !self.has_left(&name) {
-                    self.launcher.restart(&name);
+                    self.launchers.restart(&name);
                 }
             }
-            ChildEvent::GaveUp { name, why } => {
+            LaunchEvent::GaveUp { name, why } => {
                 tracing::error!(%name, %why, "a node is not started again");
             }
         }
