@@ -11,6 +11,7 @@ mod admissions;
 mod drains;
 pub(crate) mod guard;
 mod joins;
+mod launches;
 mod losses;
 mod observers;
 mod peers;
@@ -111,13 +112,14 @@ pub(crate) async fn run(
     // What left is started again by hand only.
     let present = |name: &String| !state.membership().has_left(name);
     let names: BTreeSet<String> = names.into_iter().filter(present).collect();
-    let (launchers, children) = Launchers::start(&config, &names, &state_dir, process.address)?;
+    let ca = identity.fingerprint();
+    let (launchers, children) = Launchers::start(&config, &names, &state_dir, ca, process.address)?;
     let (inbox, events) = mpsc::channel(INBOX);
     let (writer, written) = Writer::start(store)?;
     let observers = Observers::start(config.metrics, &process).await;
     let head = Head {
         state,
-        admissions: Admissions::new(&config, state_dir.keys(), identity.fingerprint()),
+        admissions: Admissions::new(&config, state_dir.keys(), ca),
         name: config.name.clone(),
         clock,
         began: Instant::now(),
@@ -231,7 +233,7 @@ impl Head<'_> {
                     Inbox::Word(peer, word) => self.word(peer, word),
                     Inbox::Gone(peer, why) => self.gone(peer, why),
                 },
-                Some(event) = children.recv() => self.child(event),
+                Some(event) = children.recv() => self.launched(event),
                 () = wake => {
                     self.watch_door();
                     let actions = self.state.poll(self.now());
@@ -403,42 +405,6 @@ impl Head<'_> {
             }
             // What becomes of a worker, its node tells.
             PeerRole::Worker { .. } | PeerRole::Client => {}
-        }
-    }
-
-    fn child(&mut self, event: LaunchEvent) {
-        match event {
-            // A process that found its place taken, by one that an earlier head had launched.
-            LaunchEvent::Exited { name, .. } if self.launchers.adopt(&name).unwrap_or(false) => {}
-            LaunchEvent::Exited { name, how } => {
-                tracing::warn!(%name, %how, "a node's process ended");
-                // Known at once and for sure: no need to wait for silence.
-                if let Some(member) = self.state.membership().by_name(&name) {
-                    let node = member.id;
-                    // Its own word of that may come later.
-                    let event = match member.is_leaving() {
-                        true => MemberEvent::Leave(node),
-                        false => MemberEvent::Disconnected {
-                            node,
-                            why: how.clone(),
-                        },
-                    };
-                    self.handle(HeadEvent::Node(event));
-                }
-                if self.awaited.contains(&name)
-                    && !self.goes_on
-                    && let Some(ready) = self.ready.take()
-                {
-                    let why = format!("node `{name}` could not start: {how}");
-                    ready(Err(why.clone()));
-                    self.ending = Some(why);
-                } else if self.ending.is_none() && !self.has_left(&name) {
-                    self.launchers.restart(&name);
-                }
-            }
-            LaunchEvent::GaveUp { name, why } => {
-                tracing::error!(%name, %why, "a node is not started again");
-            }
         }
     }
 

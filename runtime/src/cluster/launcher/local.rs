@@ -115,6 +115,19 @@ impl Launcher for Local {
         Ok(())
     }
 
+    // Of a process on this machine the kernel tells all that there is to know, and a drain ends it.
+    fn joined(&mut self, _: &str) {}
+
+    fn gone(&mut self, _: &str) {}
+
+    fn cancel(&mut self, name: &str) {
+        if let Some(holder) = self.state_dir.node(name)
+            && let Err(e) = holder.terminate()
+        {
+            tracing::error!(error = %e, "a node does not end");
+        }
+    }
+
     fn end(&mut self) -> Pin<Box<dyn Future<Output = ()> + '_>> {
         let (names, state_dir) = (self.names.clone(), self.state_dir.clone());
         Box::pin(async move {
