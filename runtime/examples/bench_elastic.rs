@@ -6,8 +6,9 @@
 //!   pool's second, fourth and eighth member; it had one before.
 //! - `rate_1`, `rate_2`, `rate_4`, `rate_8`: evaluations a second with so many members; `linear_8` is `rate_8` by eight
 //!   times `rate_1`. The limit is `raw_1`: one by one without any actor.
-//! - `lost`, `doubled`: of 2,000 evaluations during 20 kills (of members and nodes, by SIGKILL) and changes of size, those
-//!   without an answer, or with more than one. `errors` are answers that are none.
+//! - `lost`, `doubled`: of 2,000 evaluations during 20 kills (of members and nodes, by SIGKILL), drains of nodes (which come
+//!   back, `drains` of them) and changes of size, those without an answer, or with more than one. `errors` are answers that
+//!   are none.
 
 use std::cell::RefCell;
 use std::collections::{BTreeMap, BTreeSet};
@@ -22,12 +23,15 @@ use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 use rand::rngs::StdRng;
 use rand::{RngExt as _, SeedableRng as _};
+use tokio::process::Command;
 use tokio::time::sleep;
 
 const BURST: usize = 200;
 const WORKLOAD: usize = 2_000;
 const TROUBLES: usize = 20;
 const MOST: u32 = 8;
+const NODES: [&str; 4] = ["one", "two", "three", "four"];
+const BACK: &str = "come-back";
 
 /// Takes so many milliseconds.
 #[derive(Message, Serialize, Deserialize)]
@@ -77,13 +81,19 @@ fn main() -> ExitCode {
     if let Some(code) = entry::serve_role() {
         return code;
     }
+    let args: Vec<String> = std::env::args().collect();
+    if let [_, back, config, name, head] = args.as_slice()
+        && back == BACK
+    {
+        return come_back(Path::new(config), name, head);
+    }
     let folder = std::env::temp_dir().join(format!("corehold-bench-{}", std::process::id()));
     let config = folder.join("cluster.toml");
     let failed = |e: std::io::Error| Error::Program(e.to_string());
     let result = (|| {
         std::fs::create_dir_all(&folder).map_err(failed)?;
         let mut file = "[cluster]\nname = \"bench\"\nlisten = \"127.0.0.1:0\"\n".to_owned();
-        for name in ["one", "two", "three", "four"] {
+        for name in NODES {
             file.push_str(&format!(
                 "[[node]]\nname = \"{name}\"\nhost = \"local\"\ncores = [0]\n"
             ));
@@ -107,6 +117,19 @@ fn main() -> ExitCode {
             ExitCode::FAILURE
         }
     }
+}
+
+/// A node that has left in good order is one again.
+fn come_back(config: &Path, name: &str, head: &str) -> ExitCode {
+    let ended = match head.parse() {
+        Ok(head) => entry::node(config, name, head),
+        Err(_) => Err(Error::Program(format!("{head} is no address"))),
+    };
+    if let Err(e) = ended {
+        eprintln!("node {name} does not come back: {e}");
+        return ExitCode::FAILURE;
+    }
+    ExitCode::SUCCESS
 }
 
 async fn start(cluster: &Cluster, name: &str) -> corehold::Result<ElasticPool<Evaluator>> {
@@ -137,11 +160,11 @@ async fn bench(cluster: &Cluster, folder: &Path) -> corehold::Result<()> {
         raw += 1;
     }
     let raw = f64::from(raw) / began.elapsed().as_secs_f64();
-    let (lost, doubled, errors) = troubled(cluster, folder).await?;
+    let (lost, doubled, errors, drains) = troubled(cluster, folder).await?;
     println!(
         "{{\"bench\":\"elastic\",\"member_2_s\":{:.3},\"member_4_s\":{:.3},\"member_8_s\":{:.3},\"raw_1\":{raw:.1},\
          \"rate_1\":{:.1},\"rate_2\":{:.1},\"rate_4\":{:.1},\"rate_8\":{:.1},\"linear_8\":{:.3},\"evaluations\":{WORKLOAD},\
-         \"lost\":{lost},\"doubled\":{doubled},\"errors\":{errors}}}",
+         \"lost\":{lost},\"doubled\":{doubled},\"errors\":{errors},\"drains\":{drains}}}",
         members[1],
         members[3],
         members[7],
@@ -198,8 +221,19 @@ async fn rates(cluster: &Cluster) -> corehold::Result<BTreeMap<u32, f64>> {
     Ok(rates)
 }
 
-/// Lost, doubled and failed evaluations while members and nodes are killed and the size changes.
-async fn troubled(cluster: &Cluster, folder: &Path) -> corehold::Result<(usize, usize, usize)> {
+/// Lost, doubled and failed evaluations while members and nodes are killed, nodes drain and the size changes; and how many
+/// nodes drained.
+async fn troubled(
+    cluster: &Cluster,
+    folder: &Path,
+) -> corehold::Result<(usize, usize, usize, usize)> {
+    // First process and second address of who holds a place.
+    let claim = |place: &str| {
+        let claim = std::fs::read_to_string(folder.join(".corehold").join(place));
+        let claim = claim.unwrap_or_default();
+        let words: Vec<String> = claim.split_whitespace().map(str::to_owned).collect();
+        words
+    };
     let pool = start(cluster, "troubled").await?;
     let pids = RefCell::new(BTreeSet::new());
     let mut rng = StdRng::seed_from_u64(7);
@@ -223,15 +257,25 @@ async fn troubled(cluster: &Cluster, folder: &Path) -> corehold::Result<(usize, 
         (WORKLOAD - seen.len(), doubled, errors)
     };
     let trouble = async {
+        let mut drains = 0;
         for _ in 0..TROUBLES {
             sleep(Duration::from_millis(rng.random_range(50..250))).await;
-            match rng.random_range(0..4) {
+            let name = NODES[rng.random_range(0..NODES.len())];
+            match rng.random_range(0..5) {
                 0 => {
-                    let name = ["one", "two", "three", "four"][rng.random_range(0..4)];
-                    let claim = folder.join(".corehold/nodes").join(name);
-                    let claim = std::fs::read_to_string(claim).unwrap_or_default();
-                    let pid = claim.split_whitespace().next();
-                    end(pid.and_then(|pid| pid.parse().ok()));
+                    let claim = claim(&format!("nodes/{name}"));
+                    end(claim.first().and_then(|pid| pid.parse().ok()));
+                }
+                // One that was killed just before is not there to drain.
+                4 if cluster.drain(name, Duration::from_secs(5)).await.is_ok() => {
+                    drains += 1;
+                    let head = claim("head");
+                    let head = head.get(1).map_or("", String::as_str);
+                    let config = folder.join("cluster.toml");
+                    let mut again = Command::new(std::env::current_exe().unwrap_or_default());
+                    again.arg(BACK).arg(config).args([name, head]);
+                    let again = again.kill_on_drop(false).spawn();
+                    again.map_err(|e| Error::Program(e.to_string()))?;
                 }
                 1 => {
                     let size = rng.random_range(1..=MOST);
@@ -244,11 +288,11 @@ async fn troubled(cluster: &Cluster, folder: &Path) -> corehold::Result<(usize, 
                 }
             }
         }
-        cluster.scale("troubled", None).await
+        cluster.scale("troubled", None).await?;
+        Ok::<_, Error>(drains)
     };
-    let (counts, troubled) = tokio::join!(work, trouble);
-    troubled?;
-    Ok(counts)
+    let ((lost, doubled, errors), drains) = tokio::join!(work, trouble);
+    Ok((lost, doubled, errors, drains?))
 }
 
 /// Ends a process of this bench; it may have ended already, and another one have its number.

@@ -131,6 +131,21 @@ impl StateDir {
         Ok(claim)
     }
 
+    /// The same, but a process that holds it may take `patience` to end: a node that has drained tells so before it is gone.
+    /// Blocks.
+    pub(crate) fn claim_node_within(&self, name: &str, patience: Duration) -> Result<Claim> {
+        if let Some(holder) = self.node(name) {
+            let (gone, told) = std::sync::mpsc::channel();
+            // Where the holder does not end, the thread waits until this process does.
+            std::thread::spawn(move || {
+                holder.await_end();
+                let _ = gone.send(());
+            });
+            let _ = told.recv_timeout(patience);
+        }
+        self.claim_node(name)
+    }
+
     /// Claims the place of the keeper of a launched node, whose folder this is.
     pub(crate) fn claim_keeper(&self) -> Result<Claim> {
         let mut claim = self.claim(self.root.join("keeper"), |pid| {

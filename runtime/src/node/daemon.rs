@@ -6,6 +6,7 @@ mod leave;
 use std::collections::HashMap;
 use std::net::SocketAddr;
 use std::sync::{Arc, Mutex, MutexGuard};
+use std::time::Duration;
 
 use tokio::sync::mpsc;
 
@@ -26,6 +27,9 @@ use crate::observe::{LogStore, Tails, Who};
 use crate::process::{Line, Process};
 use crate::program::Executable;
 use crate::wire::Identity;
+
+/// How long a node of the same name may take to end that has left the cluster already.
+const END_WITHIN: Duration = Duration::from_secs(5);
 
 /// Runs node `name` of `config` until the head ends it, or it has had no head for `head_lease_s`. Call it in an
 /// actix system.
@@ -50,7 +54,7 @@ pub(crate) async fn run(config: ClusterConfig, name: &str, head: SocketAddr) -> 
     tracing::debug!(?swept, "looked for what dead processes had left");
     let state = StateDir::of(&config);
     // Not let go before this process is gone: who waits for the lock waits for that.
-    let _claim = std::mem::ManuallyDrop::new(state.claim_node(name)?);
+    let _claim = std::mem::ManuallyDrop::new(state.claim_node_within(name, END_WITHIN)?);
     let identity = Identity::load(&state.keys())?;
     let (process, mut exits) = Process::start(&identity, node.listen, None)?;
     let hello = membership::Hello {

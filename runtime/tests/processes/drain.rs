@@ -20,6 +20,7 @@ pub const CASES: &[(&str, fn())] = &[
         preempted,
     ),
     ("a_drain_can_be_cancelled", cancelled),
+    ("a_drained_node_may_come_back_at_once", back_at_once),
 ];
 
 /// Where the actors are at first, and where they go.
@@ -231,16 +232,41 @@ fn preempted() {
         let process = format!("/proc/{node}");
         until("it ends", async || !std::path::Path::new(&process).exists()).await;
         assert_eq!(health(&cluster, "from").await, None);
-        let mut command = std::process::Command::new(std::env::current_exe().unwrap());
-        command
-            .args(["--corehold-role=node", "--corehold-name=from"])
-            .arg(format!("--corehold-head={}", up.address_of("head")))
-            .arg(format!("--corehold-cluster={}", up.config().display()));
-        by_hand = Some(command.spawn().unwrap());
+        by_hand = Some(from_by_hand(&up));
         until("it is back", async || {
             health(&cluster, "from").await.is_some()
         })
         .await;
+        Ok(())
+    });
+    let mut by_hand = by_hand.unwrap();
+    by_hand.kill().unwrap();
+    by_hand.wait().unwrap();
+}
+
+/// Node `from`, launched by nobody.
+fn from_by_hand(up: &TestCluster) -> std::process::Child {
+    let mut command = std::process::Command::new(std::env::current_exe().unwrap());
+    command
+        .args(["--corehold-role=node", "--corehold-name=from"])
+        .arg(format!("--corehold-head={}", up.address_of("head")))
+        .arg(format!("--corehold-cluster={}", up.config().display()));
+    command.spawn().unwrap()
+}
+
+fn back_at_once() {
+    let up = TestCluster::up(TWO);
+    let mut by_hand = None;
+    up.drive(async |cluster| {
+        cluster.drain("from", LONG).await?;
+        // Its process is ending still.
+        by_hand = Some(from_by_hand(&up));
+        until("it is back", async || {
+            health(&cluster, "from").await.is_some()
+        })
+        .await;
+        let keeper = first_from(cluster.actor(Keeper::default())).spawn().await?;
+        assert_eq!(keeper.ask(Whereabouts).await?.0, "from");
         Ok(())
     });
     let mut by_hand = by_hand.unwrap();
