@@ -10,10 +10,12 @@ mod bench;
 
 use std::collections::BTreeSet;
 use std::path::Path;
+use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use bench::Bench;
 use corehold_actors::kernel::compiler::Limits;
+use corehold_actors::kernel::sealed::{Budget, Kind, Shape, measure_in_detail, seam};
 use corehold_actors::kernel::{Binary, Compiler, Kernel, Outcome, Problem, Verdict, rules};
 
 const HONEST: &str = include_str!("kernels/ikj.c");
@@ -131,12 +133,56 @@ fn hostile_sources_tell_nothing_and_end() {
 #[test]
 fn hostile_kernels_get_no_reward_and_leave_nothing() {
     let Some(bench) = Bench::new() else { return };
+    no_reward_and_nothing_left(&bench, |_| true);
+}
+
+/// `mseal` came with Linux 6.10: what relies on it is closed without it too.
+#[test]
+fn nor_where_the_operating_system_cannot_seal_mappings() {
+    let Some(bench) = Bench::new() else { return };
+    seam::WITHOUT_MSEAL.store(true, Ordering::Relaxed);
+    no_reward_and_nothing_left(&bench, |attack| attack.name.starts_with("constructor_"));
+    seam::WITHOUT_MSEAL.store(false, Ordering::Relaxed);
+}
+
+/// Where the referee stands still after each batch, a kernel that says too early that it is done has that time for nothing.
+#[test]
+fn nothing_is_gained_while_the_referee_is_held_up() {
+    let Some(bench) = Bench::new() else { return };
+    let compiler = compiler();
+    let honest = compiler.compile(HONEST).unwrap().unwrap();
+    let attack = Attack::all()
+        .into_iter()
+        .find(|a| a.name == "says_done_once");
+    let early = compiler.compile(&attack.unwrap().code).unwrap().unwrap();
+    // Longer than a batch of either takes, so that the result is right when it is looked at.
+    let stall = Duration::from_millis(30);
+    seam::STALL_US.store(stall.as_micros() as u64, Ordering::Relaxed);
+    let stalled = [&honest, &early].map(|binary| {
+        let (shape, budget) = (Shape::square(256), Budget::default());
+        measure_in_detail(binary, "dgemm", shape, &bench.slot, bench.peak, &budget).unwrap()
+    });
+    seam::STALL_US.store(0, Ordering::Relaxed);
+    for measured in stalled {
+        println!("{:?}", measured.outcome);
+        assert!(!matches!(measured.outcome, Outcome::Measured(_)));
+        assert!(!measured.samples.is_empty());
+        for sample in measured.samples {
+            assert_eq!(sample.kind, Kind::Disturbed, "{sample:?}");
+            assert!(sample.unwatched > stall.as_secs_f64(), "{sample:?}");
+        }
+    }
+    after(&bench, &honest, "a referee that was held up");
+}
+
+/// Takes each chosen attack through the compiler, the check and the measurement.
+fn no_reward_and_nothing_left(bench: &Bench, chosen: impl Fn(&Attack) -> bool) {
     let compiler = compiler();
     let honest = compiler.compile(HONEST).unwrap().unwrap();
     let before = Traces::now();
     let (mut wrong, mut gains, mut fastest) = (Vec::new(), Vec::new(), 0.0f64);
     for attack in Attack::all() {
-        if attack.right("measure").is_empty() {
+        if attack.right("measure").is_empty() || !chosen(&attack) {
             continue;
         }
         let binary = match compiler.compile(&attack.code).unwrap() {
@@ -159,7 +205,7 @@ fn hostile_kernels_get_no_reward_and_leave_nothing() {
         }
         let left = Traces::now().beyond(&before);
         assert!(left.is_empty(), "{} leaves {left:?}", attack.name);
-        fastest = fastest.max(after(&bench, &honest, &attack.name));
+        fastest = fastest.max(after(bench, &honest, &attack.name));
     }
     println!("the honest kernel in between: at most {fastest:.2} GFLOPS");
     for (name, gflops) in gains {

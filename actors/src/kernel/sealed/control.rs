@@ -3,6 +3,7 @@
 use std::ffi::CString;
 use std::mem::offset_of;
 use std::path::PathBuf;
+use std::sync::atomic::Ordering;
 
 use rand::RngExt;
 
@@ -10,6 +11,7 @@ use super::arena::Arena;
 use super::error::SealedError;
 use super::filter::{Allowed, filters};
 use super::layout::{CONTROL_AT, Control, MAX_LIBRARIES, MAX_TEXT, Program};
+use super::seam::WITHOUT_MSEAL;
 use super::session::Order;
 
 /// Address space that one more thread of the C library takes (stack and arena).
@@ -40,7 +42,7 @@ pub(super) fn write_control(
         threads: threads > 1,
         trusted,
     })?;
-    for (i, filter) in [&filters.load, &filters.no_clone3, &filters.run]
+    for (i, filter) in [&filters.load, &filters.missing, &filters.run]
         .into_iter()
         .enumerate()
     {
@@ -61,6 +63,7 @@ pub(super) fn write_control(
     // A user id of its own for each child, so that limits counted by user are its own.
     control.user = u64::from(rand::rng().random_range(0x7000_0000u32..0x7fff_0000));
     control.strict = u64::from(!trusted);
+    control.without_mseal = u64::from(WITHOUT_MSEAL.load(Ordering::Relaxed));
     control.memory = order.memory_bytes + (threads as u64 - 1) * THREAD_BYTES;
     control.threads = threads as u64;
     if let Some((_, symbol)) = order.kernel {

@@ -19,9 +19,9 @@ type Rules = BTreeMap<i64, Vec<SeccompRule>>;
 pub(super) struct Filters {
     /// While the kernel is loaded and its constructors run.
     pub load: Vec<u64>,
-    /// Makes clone3 look missing, so that the C library falls back on clone, whose flags a
-    /// filter can see. Empty where threads are not allowed at all.
-    pub no_clone3: Vec<u64>,
+    /// Makes two calls look missing. clone3, so that the C library falls back on clone, whose flags a filter can see.
+    /// mremap, so that what is mapped away does not come back: the C library copies instead.
+    pub missing: Vec<u64>,
     /// While calls run.
     pub run: Vec<u64>,
 }
@@ -38,7 +38,7 @@ pub(super) struct Allowed {
 impl Filters {
     /// How many there are.
     pub(super) fn count(&self) -> u64 {
-        2 + u64::from(!self.no_clone3.is_empty())
+        [&self.load, &self.missing, &self.run].len() as u64
     }
 }
 
@@ -55,22 +55,23 @@ pub(super) fn filters(allowed: Allowed) -> Result<Filters, SealedError> {
         }
         load.entry(libc::SYS_mmap).or_default().push(code()?);
         load.insert(libc::SYS_seccomp, vec![next_filter()?]);
-        let no_clone3 = match allowed.threads {
-            true => program(
-                Rules::from([(libc::SYS_clone3, vec![])]),
-                SeccompAction::Allow,
-                SeccompAction::Errno(libc::ENOSYS as u32),
-            )?,
-            false => Vec::new(),
+        let missing = match allowed.threads {
+            true => vec![libc::SYS_mremap, libc::SYS_clone3],
+            false => vec![libc::SYS_mremap],
         };
+        let missing = program(
+            missing.into_iter().map(|call| (call, vec![])).collect(),
+            SeccompAction::Allow,
+            SeccompAction::Errno(libc::ENOSYS as u32),
+        )?;
         Ok(Filters {
             load: program(load, SeccompAction::KillProcess, SeccompAction::Allow)?,
-            no_clone3,
+            missing,
             run: program(run, SeccompAction::KillProcess, SeccompAction::Allow)?,
         })
     };
     let filters = build().map_err(broken)?;
-    match [&filters.load, &filters.no_clone3, &filters.run]
+    match [&filters.load, &filters.missing, &filters.run]
         .iter()
         .all(|f| f.len() <= MAX_FILTER)
     {

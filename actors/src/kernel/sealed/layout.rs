@@ -103,6 +103,8 @@ pub struct Control {
     pub user: u64,
     /// 1: reading the time-stamp counter is fatal, and no memory may become executable.
     pub strict: u64,
+    /// 1: do without `mseal`, for a test.
+    pub without_mseal: u64,
     /// RLIMIT_AS to add to what is mapped at the start, in bytes.
     pub memory: u64,
     /// RLIMIT_NPROC.

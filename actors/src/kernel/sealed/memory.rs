@@ -81,6 +81,11 @@ impl Shared {
         })
     }
 
+    /// Its length in bytes.
+    pub(super) fn len(&self) -> usize {
+        self.len
+    }
+
     /// The `len` bytes at `offset`.
     ///
     /// # Safety

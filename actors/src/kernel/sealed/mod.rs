@@ -43,6 +43,8 @@ mod memory;
 mod pairing;
 mod peak;
 mod priority;
+#[doc(hidden)]
+pub mod seam;
 mod session;
 mod statistics;
 mod times;

@@ -18,9 +18,10 @@ use super::arena::{Arena, Planned, Touch};
 use super::case::{Case, Secret};
 use super::control::{environment, write_control};
 use super::error::{Fault, SealedError, verdict_of};
-use super::layout::{Control, PAGE, PING, RUN, Report};
+use super::layout::{CONTROL_AT, Control, PAGE, PING, RUN, Report};
 use super::memory::{Shared, sealed_file};
 use super::pairing::Pairing;
+use super::seam;
 use super::watch::Watch;
 use crate::kernel::{Binary, Caches, Verdict};
 
@@ -72,11 +73,11 @@ pub(super) struct Session {
     pub watch: Watch,
 }
 
-/// An element of a result as it was at "done".
-struct Noted {
+/// An element of a result, by its place in the outputs.
+#[derive(Clone, Copy)]
+struct Place {
     at: usize,
     element: usize,
-    value: u64,
 }
 
 /// What the clock said of one batch.
@@ -89,6 +90,10 @@ pub(super) struct Batch {
     pub foreign: f64,
     /// Seconds from the thaw to the child's answer beyond [`grace`]; part of `seconds`.
     pub late: f64,
+    /// Seconds from the end to the noting of results: a kernel that said too early that it was done has these for nothing.
+    pub unseen: f64,
+    /// Seconds from then until the child stood still: what it writes in these is seen where it was noted.
+    pub unfrozen: f64,
     /// Seconds the referee spent on inputs and checks.
     pub referee_seconds: f64,
 }
@@ -164,6 +169,11 @@ impl Session {
             let why = "it kept its second system-call filter from being installed";
             return Err(Fault::Kernel(Verdict::RuntimeError(why.into())));
         }
+        let len = session.control.len();
+        if order.kernel.is_some() && !session.watch.maps(&session.control, CONTROL_AT, len) {
+            let why = "it replaced the page that holds its second system-call filter";
+            return Err(Fault::Kernel(Verdict::RuntimeError(why.into())));
+        }
         Ok(session)
     }
 
@@ -173,6 +183,7 @@ impl Session {
         let begin = Instant::now();
         let pairing = Pairing::draw(self.arena(), count, &mut rand::rng());
         let secrets = self.fill(&pairing);
+        let places = self.places(&pairing);
         if self.caches == Caches::Cold {
             self.chill(&pairing);
         }
@@ -198,6 +209,9 @@ impl Session {
         let ran = self.watch.child_ns().zip(ran).map(|(now, then)| now - then);
         // Where the referee's thread is on a held core, the child waits for it.
         let own_end = self.watch.own_ns();
+        seam::stall();
+        let noted = self.note(&places);
+        let noted_at = Instant::now();
         let (own, own_awake) = (
             own_end.saturating_sub(own),
             own_end.saturating_sub(own_awake),
@@ -205,9 +219,14 @@ impl Session {
         let gave_up = self.watch.voluntary_switches() > gave_up;
         let delay = self.watch.run_delay_ns().saturating_sub(delay);
         let delay = delay.saturating_sub(own_awake);
-        let noted = self.note(&pairing);
         self.child.enclosure().freeze()?;
-        self.verify(&pairing, &secrets, &noted)?;
+        let unfrozen = noted_at.elapsed().as_secs_f64();
+        if self.note(&places) != noted {
+            let why = "it went on writing its result after it had said it was done";
+            return Err(Fault::Kernel(Verdict::WrongResult(why.into())));
+        }
+        self.verify(&pairing, &secrets)?;
+        self.nothing_more_said()?;
         let late = (answered - thawed)
             .saturating_sub(grace(self.caches))
             .as_secs_f64();
@@ -223,6 +242,8 @@ impl Session {
             run_delay: delay as f64 * 1e-9,
             foreign: foreign as f64 * 1e-9,
             late,
+            unseen: (noted_at - end).as_secs_f64(),
+            unfrozen,
             referee_seconds,
         })
     }
@@ -308,8 +329,9 @@ impl Session {
         }
     }
 
-    /// Notes random elements of the results, by their place in the outputs.
-    fn note(&self, pairing: &Pairing) -> Vec<Noted> {
+    /// Random elements of the results, as many of small arrays as of large ones. Drawn before the start, so that noting them
+    /// is quick.
+    fn places(&self, pairing: &Pairing) -> Vec<Place> {
         let arena = self.arena();
         let mut rng = rand::rng();
         let one = |_| {
@@ -319,26 +341,36 @@ impl Session {
                 .filter(|(array, _)| array.writable)
                 .choose(&mut rng)
                 .expect("every call has an array that is written");
-            let at = at + array.element * rng.random_range(0..array.len);
-            let value = arena.outputs.peek(at, array.element);
-            Noted {
-                at,
+            Place {
+                at: at + array.element * rng.random_range(0..array.len),
                 element: array.element,
-                value,
             }
         };
         (0..NOTED).map(one).collect()
     }
 
-    fn verify(&self, pairing: &Pairing, secrets: &[Secret], noted: &[Noted]) -> Result<(), Fault> {
+    /// What is there now.
+    fn note(&self, places: &[Place]) -> Vec<u64> {
+        let outputs = &self.arena().outputs;
+        let value = |place: &Place| outputs.peek(place.at, place.element);
+        places.iter().map(value).collect()
+    }
+
+    /// A kernel that says it is done before it is leaves the runner's own word, that comes at the true end: where the
+    /// referee, on a loaded machine, looked so late that the result was right, this tells.
+    fn nothing_more_said(&self) -> Result<(), Fault> {
+        let mut event = [PollFd::new(self.event.as_fd(), PollFlags::POLLIN)];
+        match poll(&mut event, PollTimeout::ZERO) {
+            Ok(1..) => Err(Fault::Kernel(Verdict::RuntimeError(
+                "it said more often that it was done than it was asked to do something".into(),
+            ))),
+            _ => Ok(()),
+        }
+    }
+
+    fn verify(&self, pairing: &Pairing, secrets: &[Secret]) -> Result<(), Fault> {
         let arena = self.arena();
         let wrong = |text: String| Err(Fault::Kernel(Verdict::WrongResult(text)));
-        if noted
-            .iter()
-            .any(|n| arena.outputs.peek(n.at, n.element) != n.value)
-        {
-            return wrong("it went on writing its result after it had said it was done".into());
-        }
         for (i, secret) in secrets.iter().enumerate() {
             // SAFETY: the child is frozen, so nobody writes.
             let parts = unsafe { arena.parts(&arena.plan[i].form, &pairing.offsets[i]) };

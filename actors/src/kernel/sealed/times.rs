@@ -20,6 +20,9 @@ pub struct Sample {
     /// Seconds that its core did not run it, though it did not give the core up; the referee's own work aside.
     #[serde(default)]
     pub foreign: f64,
+    /// Seconds from its end until the kernel stood still.
+    #[serde(default)]
+    pub unwatched: f64,
     /// How many times slower than when quiet the canary was just before it.
     pub canary: f64,
     /// What it is good for.
@@ -43,6 +46,10 @@ const RUN_DELAY: f64 = 0.005;
 const RUN_DELAY_FLOOR: f64 = 60e-6;
 /// What the child's answer to the thaw may be late by, as a share of the batch.
 const LATE: f64 = 0.01;
+/// What may pass from the end of a batch until its child stands still. For the first of it, until the results are noted
+/// (some 10 us), the limit is that of [`LATE`]; of what is written after that, a share f of the elements goes unseen with
+/// probability (1 - f)^64, so the limit only has to keep that time from being worth a try.
+const UNFROZEN_FLOOR: f64 = 1e-3;
 /// A batch is loud when the canary was this many times slower than when quiet: one in ten is where nothing
 /// else runs, two in three are beside two processes that copy memory (docs/measurement.md).
 const LOUD: f64 = 1.3;
@@ -86,12 +93,16 @@ impl Times {
     pub(super) fn add(&mut self, batch: Batch, calls: usize, ticks: Ticks, canary: f64) {
         let most = RUN_DELAY_FLOOR.max(RUN_DELAY * batch.seconds);
         let waited = batch.run_delay > most || batch.foreign > most;
-        let late = batch.late > RUN_DELAY_FLOOR.max(LATE * batch.seconds);
+        let share = LATE * batch.seconds;
+        let late = batch.late > RUN_DELAY_FLOOR.max(share)
+            || batch.unseen > RUN_DELAY_FLOOR.max(share)
+            || batch.unfrozen > UNFROZEN_FLOOR.max(share);
         self.samples.push(Sample {
             seconds: batch.seconds / calls as f64,
             calls: calls as u32,
             run_delay: batch.run_delay,
             foreign: batch.foreign,
+            unwatched: batch.unseen + batch.unfrozen,
             canary,
             kind: match canary > LOUD {
                 _ if waited || late || ticks.steal > 0 => Kind::Disturbed,
@@ -212,6 +223,7 @@ mod tests {
                 calls: 1,
                 run_delay: 0.0,
                 foreign: 0.0,
+                unwatched: 0.0,
                 canary: 1.0,
                 kind,
             }));
@@ -235,6 +247,8 @@ mod tests {
             run_delay,
             foreign,
             late: 0.0,
+            unseen: 5e-6,
+            unfrozen: 100e-6,
             referee_seconds: 0.0,
         };
         let kind = |batch| {
@@ -245,6 +259,16 @@ mod tests {
         assert_eq!(kind(batch(0.0, 50e-6)), Kind::Quiet);
         assert_eq!(kind(batch(0.0, 70e-6)), Kind::Disturbed);
         assert_eq!(kind(batch(70e-6, 0.0)), Kind::Disturbed);
+        let looked_away = |unseen, unfrozen| {
+            kind(Batch {
+                unseen,
+                unfrozen,
+                ..batch(0.0, 0.0)
+            })
+        };
+        assert_eq!(looked_away(90e-6, 0.9e-3), Kind::Quiet);
+        assert_eq!(looked_away(110e-6, 0.0), Kind::Disturbed);
+        assert_eq!(looked_away(0.0, 1.1e-3), Kind::Disturbed);
     }
 
     #[test]

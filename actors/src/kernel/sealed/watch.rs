@@ -2,6 +2,8 @@
 
 use std::collections::BTreeSet;
 use std::fs::{self, File};
+use std::io::{BufRead as _, BufReader};
+use std::os::fd::AsFd;
 use std::os::unix::fs::FileExt;
 
 /// Reads the counters of one child and its cores.
@@ -9,6 +11,7 @@ use std::os::unix::fs::FileExt;
 pub(super) struct Watch {
     schedstat: Option<File>,
     status: String,
+    maps: String,
     cores: BTreeSet<u32>,
     /// The folder of its threads, where it may have several.
     tasks: Option<String>,
@@ -30,6 +33,7 @@ impl Watch {
         Self {
             schedstat: File::open(format!("/proc/{pid}/schedstat")).ok(),
             status: format!("/proc/{pid}/status"),
+            maps: format!("/proc/{pid}/maps"),
             cores: cores.clone(),
             tasks: (threads > 1).then(|| format!("/proc/{pid}/task")),
             clock: (threads == 1).then(|| clock_of(pid)).flatten(),
@@ -87,6 +91,25 @@ impl Watch {
             (Some(ours), Some(its)) => its == ours + more,
             _ => true,
         }
+    }
+
+    /// Whether the child still has the start of `file` mapped for reading, and nothing else, in the `len` bytes at `at`.
+    /// Whatever was mapped over a part of it splits it.
+    pub(super) fn maps(&self, file: &impl AsFd, at: usize, len: usize) -> bool {
+        let (Ok(maps), Ok(is)) = (File::open(&self.maps), nix::sys::stat::fstat(file)) else {
+            return false;
+        };
+        let whole = format!("{at:08x}-{:08x} r--s 00000000 ", at + len);
+        // Read in pieces, and no further: it tells the mappings in order, and this is among the first.
+        let lines = BufReader::with_capacity(4096, maps).lines();
+        let line = lines.map_while(Result::ok).find(|line| {
+            let begin = line.split('-').next().unwrap_or_default();
+            usize::from_str_radix(begin, 16).is_ok_and(|begin| begin >= at)
+        });
+        line.as_deref()
+            .and_then(|line| line.strip_prefix(&whole))
+            .and_then(|rest| rest.split_whitespace().nth(1)?.parse().ok())
+            .is_some_and(|inode: u64| inode == is.st_ino)
     }
 
     /// Involuntary context switches of the child's first thread so far.

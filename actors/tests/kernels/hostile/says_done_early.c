@@ -1,7 +1,7 @@
-/* Tells the referee that it is done before it is. Where it is not timed it may be done by the time that the referee, on
- * a loaded machine, has looked: then its result is right.
+/* Tells the referee that it is done before it is. Where the referee, on a loaded machine, looks so late that the result is
+ * right, the runner's own word is one too many.
  *
- * check: WrongResult, RuntimeError, Correct
+ * check: WrongResult, RuntimeError
  * measure: WrongResult, RuntimeError
  */
 #include <unistd.h>

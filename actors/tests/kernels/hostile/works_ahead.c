@@ -12,7 +12,7 @@
 struct call { uint64_t m, n, k, a, b, c, more[6]; double reals[4]; uint64_t pointers; };
 struct control {
     volatile uint64_t command;
-    uint64_t repeat, call_count, piece_count, library_count, area_len, kernel_len, user, strict, memory, threads;
+    uint64_t repeat, call_count, piece_count, library_count, area_len, kernel_len, user, strict, without_mseal, memory, threads;
     struct call calls[64];
 };
 static volatile struct control *const control = (struct control *)0x2000000000;

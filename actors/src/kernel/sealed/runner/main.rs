@@ -34,7 +34,10 @@ unsafe fn run() -> ! {
     let len = size_of::<Control>().next_multiple_of(PAGE);
     // SAFETY: a lasting mapping of all of Control; while we run, its atomic `command` changes, and `calls` before
     // a new command is seen, which are read as volatile.
-    let control = unsafe { &*sys::map_sealed(FD_CONTROL, CONTROL_AT, len).cast::<Control>() };
+    let control = unsafe { &*sys::map_shared_at(FD_CONTROL, CONTROL_AT, len).cast::<Control>() };
+    if control.without_mseal == 0 {
+        sys::seal(CONTROL_AT, len);
+    }
     // SAFETY: a lasting mapping of the outputs' first page, which is Report and all atomic.
     let report = unsafe { &*sys::map_shared(FD_OUTPUTS, PAGE, true).cast::<Report>() };
     // SAFETY: the referee laid the pieces out inside the area; the descriptors are still open.

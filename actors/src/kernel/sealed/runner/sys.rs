@@ -147,12 +147,11 @@ pub fn mapped_bytes_allowance() -> u64 {
     96 << 20
 }
 
-/// Maps the start of a file for reading at `at`, and forbids that anything else is ever mapped
-/// there, where the operating system can (Linux 6.10).
+/// Maps the start of a file for reading at `at`.
 ///
 /// # Safety
 /// `fd` must be a file of at least `len` bytes that nobody shrinks; `len` whole pages.
-pub unsafe fn map_sealed(fd: c_int, at: usize, len: usize) -> *mut u8 {
+pub unsafe fn map_shared_at(fd: c_int, at: usize, len: usize) -> *mut u8 {
     let flags = MAP_SHARED | MAP_POPULATE | MAP_FIXED_NOREPLACE;
     // SAFETY: a new mapping, which replaces nothing: the flag says so.
     let there = mapped(unsafe { mmap(at as *mut c_void, len, PROT_READ, flags, fd, 0) });
@@ -160,9 +159,13 @@ pub unsafe fn map_sealed(fd: c_int, at: usize, len: usize) -> *mut u8 {
         // An old kernel that takes the address for a hint.
         die(8);
     }
-    // SAFETY: integers only; the mapping is ours.
-    unsafe { syscall(SYS_MSEAL, at, len, 0usize) };
     there
+}
+
+/// Forbids that anything else is ever mapped in these pages, where the operating system can (Linux 6.10).
+pub fn seal(at: usize, len: usize) {
+    // SAFETY: integers only; pages that are not mapped are an error.
+    unsafe { syscall(SYS_MSEAL, at, len, 0usize) };
 }
 
 /// Installs a system-call filter in all threads.
