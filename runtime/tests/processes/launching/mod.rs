@@ -1,6 +1,7 @@
 //! Nodes on hosts that ssh reaches.
 
 mod failing;
+mod growing;
 mod hosts;
 mod living;
 
@@ -25,6 +26,10 @@ pub const ALL: &[(&str, fn())] = &[
     (
         "the_program_is_copied_when_its_hash_differs",
         living::copies,
+    ),
+    (
+        "a_pool_grows_to_an_ssh_node_and_gives_it_back",
+        growing::pool,
     ),
     (
         "a_host_that_fails_says_why_and_the_others_go_on",
