@@ -1,6 +1,7 @@
 //! Nodes that ssh hosts have, and what is left of them.
 
 use std::path::Path;
+use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
 use corehold::entry;
@@ -9,7 +10,7 @@ use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 
 use super::hosts::SshHosts;
-use crate::actors::{Keeper, Whereabouts};
+use crate::actors::{HeldCores, Keeper, Whereabouts};
 use crate::cluster::TestCluster;
 
 pub fn node(name: &str, host: &str, kind: &str) -> String {
@@ -23,7 +24,8 @@ pub fn written(hosts: &SshHosts, keys: &str, launcher: &str, nodes: &str) -> Tes
     launched(hosts, keys, &hosts.light_launcher(launcher), nodes)
 }
 
-fn launched(hosts: &SshHosts, keys: &str, launcher: &str, nodes: &str) -> TestCluster {
+/// As [`written`], with all of `[launcher.ssh]`.
+pub fn launched(hosts: &SshHosts, keys: &str, launcher: &str, nodes: &str) -> TestCluster {
     let here = hosts.here();
     let cluster = format!("listen = \"{here}:0\"\n{keys}");
     let home = node("home", "local", "a") + &format!("listen = \"{here}:0\"\n");
@@ -275,4 +277,69 @@ pub fn copies() {
     drop(cluster);
     std::fs::remove_dir_all(folder).unwrap();
     hosts.assert_clean(&[]);
+}
+
+/// Where it names a cluster, the process is a program with a cluster of its own, until it is killed.
+pub const OWNER: &str = "COREHOLD_TEST_OWNER";
+
+pub fn own(config: &Path) -> std::process::ExitCode {
+    let program = std::env::current_exe().unwrap();
+    let _own = entry::up_while_this_lives(&program, config).unwrap();
+    println!("up");
+    loop {
+        std::thread::park();
+    }
+}
+
+pub fn owner_dies() {
+    use std::io::BufRead as _;
+    let Some(hosts) = SshHosts::up("a_held_core_of_an_ssh_node_is_free_when_its_owner_is_killed")
+    else {
+        return;
+    };
+    let Some(_lock) = crate::cases::core_one() else {
+        return;
+    };
+    let held = node("far", "ssh:one", "b") + "held = [1]\n";
+    let cluster = written(&hosts, "head_lease_s = 1", "", &held);
+    let mut owner = Command::new(std::env::current_exe().unwrap())
+        .env(OWNER, cluster.config())
+        .stdout(Stdio::piped())
+        .spawn()
+        .unwrap();
+    let mut said = String::new();
+    let stdout = owner.stdout.take().unwrap();
+    std::io::BufReader::new(stdout)
+        .read_line(&mut said)
+        .unwrap();
+    assert_eq!(said, "up\n");
+    let there = pids(&hosts);
+    cluster.drive(async |client| {
+        let holder = client.actor(Keeper::default()).hold_cores(1);
+        let holder = holder.detached().spawn().await?;
+        assert_eq!(holder.ask(HeldCores).await?, [1]);
+        assert_ne!(hosts.cgroups(&there), [] as [String; 0]);
+        // The node at once, and then the program whose cluster it is.
+        let nodes = hosts.processes();
+        let mut nodes = nodes
+            .iter()
+            .filter(|(_, line)| line.contains("-role=launched"));
+        kill(Pid::from_raw(nodes.next().unwrap().0), Signal::SIGKILL).unwrap();
+        owner.kill().unwrap();
+        owner.wait().unwrap();
+        until("clean", async || {
+            hosts.processes().is_empty()
+                && hosts.left().is_empty()
+                && hosts.cgroups(&there).is_empty()
+                && cluster
+                    .holder("head")
+                    .is_none_or(|pid| kill(Pid::from_raw(pid), None).is_err())
+        })
+        .await;
+        Ok(())
+    });
+    hosts.assert_clean(&there);
+    // Its guard has ended the cluster: there is none to end.
+    assert!(entry::down(&cluster.config()).is_err());
+    std::mem::forget(cluster);
 }

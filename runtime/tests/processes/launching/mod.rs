@@ -3,7 +3,7 @@
 mod failing;
 mod growing;
 mod hosts;
-mod living;
+pub mod living;
 
 /// The cases of this subject.
 pub const ALL: &[(&str, fn())] = &[
@@ -24,6 +24,10 @@ pub const ALL: &[(&str, fn())] = &[
         living::node_dies,
     ),
     (
+        "a_held_core_of_an_ssh_node_is_free_when_its_owner_is_killed",
+        living::owner_dies,
+    ),
+    (
         "the_program_is_copied_when_its_hash_differs",
         living::copies,
     ),
@@ -34,5 +38,9 @@ pub const ALL: &[(&str, fn())] = &[
     (
         "a_host_that_fails_says_why_and_the_others_go_on",
         failing::typed,
+    ),
+    (
+        "a_host_without_room_or_a_program_that_does_not_run_says_so",
+        failing::full,
     ),
 ];
