@@ -5,6 +5,7 @@ use std::process::ExitCode;
 
 use clap::Args;
 use corehold::cluster::ClusterConfig;
+use corehold::cluster::config::{Host, NodeConfig};
 use corehold::{entry, wire::Identity};
 
 use super::{Failure, out};
@@ -36,6 +37,16 @@ impl Why {
 pub(super) fn up(cluster: &Path) -> Result<ExitCode, Failure> {
     let program = std::env::current_exe()?;
     entry::up(&program, cluster)?;
+    let far = |node: &NodeConfig| node.host != Host::Local;
+    if ClusterConfig::load(cluster)?.nodes.iter().any(far) {
+        // It is up without them.
+        for launch in entry::status(cluster)?.launches.iter().filter(|l| l.failed) {
+            out::say(format_args!(
+                "warning: node {}: {}",
+                launch.node, launch.state
+            ));
+        }
+    }
     let cluster = cluster.display();
     out::line(format_args!("{cluster} is up; `corehold status` shows it"))?;
     Ok(ExitCode::SUCCESS)

@@ -94,6 +94,8 @@ pub struct HeadState {
     pools: Pools,
     /// Whether nodes may drain: else, with many nodes, every event would look at each of them.
     some_drain: bool,
+    /// Whether a launcher may bring nodes that nobody expects.
+    may_come: bool,
 }
 
 impl HeadState {
@@ -111,6 +113,7 @@ impl HeadState {
             drivers: Drivers::new(settings.grace),
             pools: Pools::default(),
             some_drain: false,
+            may_come: false,
         }
     }
 
@@ -154,6 +157,7 @@ impl HeadState {
             directory,
             pools,
             some_drain: true,
+            may_come: false,
         }
     }
 
@@ -403,7 +407,7 @@ impl HeadState {
                         .unwrap_or_default();
                     self.placement.add_node(*node, name.as_str(), capacity);
                     self.missing.remove(name);
-                    self.directory.set_nodes_missing(!self.missing.is_empty());
+                    self.say_what_misses();
                     self.directory.node_gained(&mut self.placement, now)
                 }
                 MemberAction::Lost { node, name, why } => self.node_gone(*node, name, why, now),
@@ -433,6 +437,17 @@ impl HeadState {
         out
     }
 
+    /// Says whether a launcher may bring nodes that are not there: then what no present node can hold waits for them.
+    pub fn set_nodes_may_come(&mut self, may: bool) {
+        self.may_come = may;
+        self.say_what_misses();
+    }
+
+    fn say_what_misses(&mut self) {
+        let missing = !self.missing.is_empty() || self.may_come;
+        self.directory.set_nodes_missing(missing);
+    }
+
     fn drain(&mut self, node: NodeId, all: bool, now: Duration) -> Vec<ActorAction> {
         let Some(member) = self.membership.get(node) else {
             return Vec::new();
@@ -457,7 +472,7 @@ impl HeadState {
         if self.expected.contains(name) && !self.membership.has_left(name) {
             self.missing.insert(name.to_owned());
         }
-        self.directory.set_nodes_missing(!self.missing.is_empty());
+        self.say_what_misses();
         self.directory
             .node_lost(node, &format!("{name}: {why}"), &mut self.placement, now)
     }

@@ -14,7 +14,8 @@ mod why;
 pub use logs::{ActorLines, LogLine};
 pub use meter::{ActorReport, AskReport, Report, Times, TypeReport};
 pub use status::{
-    ActorStatus, GroupStatus, LaunchStatus, NodeStatus, PoolStatus, ProcessStatus, Status,
+    ActorStatus, FleetStatus, GroupStatus, LaunchStatus, NodeStatus, PoolStatus, ProcessStatus,
+    Status,
 };
 pub use timeline::{AskSpan, HandlerSpan, Mark, Recorded, RecordedProcess, Timeline};
 pub use top::{Look, SortBy, Top, TopActor, TopNode};

@@ -35,6 +35,38 @@ pub struct Status {
     pub processes: Vec<ProcessStatus>,
     /// The nodes that are being launched or could not be, by name.
     pub launches: Vec<LaunchStatus>,
+    /// What launchers do by themselves, where they may.
+    pub fleets: Vec<FleetStatus>,
+}
+
+/// The nodes that a launcher starts when actors wait for room.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct FleetStatus {
+    /// The launcher.
+    pub launcher: String,
+    /// Nodes that are members and may stay.
+    pub up: u32,
+    /// Nodes that are on their way.
+    pub coming: u32,
+    /// Nodes that leave.
+    pub leaving: u32,
+    /// Most nodes at once.
+    pub most: u32,
+    /// The last decisions, the oldest first: seconds since, and what and why.
+    pub decisions: Vec<(f64, String)>,
+}
+
+impl FleetStatus {
+    /// How many nodes it has.
+    pub(crate) fn in_words(&self) -> String {
+        let mut text = format!("{} of at most {}", self.up, self.most);
+        for (count, what) in [(self.coming, "coming"), (self.leaving, "leaving")] {
+            if count > 0 {
+                text.push_str(&format!(", {count} {what}"));
+            }
+        }
+        text
+    }
 }
 
 /// A node that is on its way, or failed to come.
@@ -261,6 +293,7 @@ impl Status {
             metrics: Vec::new(),
             processes: Vec::new(),
             launches: Vec::new(),
+            fleets: Vec::new(),
         }
     }
 }
@@ -333,6 +366,20 @@ impl fmt::Display for Status {
             "address",
         ];
         table(f, &head, rows.collect())?;
+        if !self.fleets.is_empty() {
+            writeln!(f)?;
+            let row = |fleet: &FleetStatus| {
+                let last = fleet.decisions.last();
+                let last = last.map(|(ago, why)| format!("{why} ({ago:.0} s ago)"));
+                vec![
+                    fleet.launcher.clone(),
+                    fleet.in_words(),
+                    last.unwrap_or_default(),
+                ]
+            };
+            let rows = self.fleets.iter().map(row).collect();
+            table(f, &["launcher", "nodes", "last decision"], rows)?;
+        }
         if !self.launches.is_empty() {
             writeln!(f)?;
             let row = |l: &LaunchStatus| vec![l.node.clone(), l.host.clone(), l.in_words()];
@@ -507,6 +554,7 @@ mod tests {
             metrics: Vec::new(),
             processes: Vec::new(),
             launches: Vec::new(),
+            fleets: Vec::new(),
         };
         let shown = |text: &str| {
             (0..10)

@@ -4,6 +4,7 @@
 mod config;
 mod deaths;
 mod drain;
+mod fleet;
 mod groups;
 mod head;
 mod head_restart;

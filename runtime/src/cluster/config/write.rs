@@ -48,3 +48,36 @@ impl NodeConfig {
         table
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use crate::cluster::ClusterConfig;
+
+    #[test]
+    fn a_node_reads_there_what_the_file_says_here() {
+        let text = "[observe]\nexpose = true\n[[node]]\nname = \"a\"\nhost = \"ssh:b\"\nlabels = { role = \"x\" }\ncores = [0]\n\
+                    held = [1, 2]\nshield = true\ntune = [\"smt\", \"governor\"]\nallow_affinity_only = true\nmemory = \"1.3GiB\"\n\
+                    gpus = [3]\nresources = { licence = 0.125, seats = 2 }\nmetrics = \"0.0.0.0:9000\"\n";
+        let node = |text: &str| {
+            let config = ClusterConfig::parse(text, "x.toml").unwrap();
+            config.nodes.into_iter().next().unwrap()
+        };
+        let here = node(text);
+        let listen = "10.0.0.2:7".parse().unwrap();
+        let table = here.to_toml(listen);
+        let mut there = node(&format!("[observe]\nexpose = true\n[[node]]\n{table}"));
+        assert_eq!(
+            (&there.host, there.listen),
+            (&super::super::Host::Local, listen)
+        );
+        there.host = here.host.clone();
+        there.listen = here.listen;
+        there.places = here.places.clone();
+        assert_eq!(there, here);
+        // Of what is not said nothing is said there, either.
+        let bare = node("[[node]]\nname = \"a\"");
+        let mut there = node(&format!("[[node]]\n{}", bare.to_toml(bare.listen)));
+        there.places = bare.places.clone();
+        assert_eq!(there, bare);
+    }
+}

@@ -5,11 +5,23 @@ use std::time::Duration;
 
 use super::record::ActorState;
 use super::{ActorAction, Class, Directory, Refused, Retry, StartOrder, Step, Subject};
+use crate::cluster::demand::Demand;
 use crate::cluster::ids::{ActorId, NodeId};
 use crate::cluster::placement::{Reservation, Unplaceable};
 use crate::cluster::supervision::DeathCause;
 
 impl Directory {
+    /// The actors that wait for room, in the order in which they get it; not those of placement groups' bundles.
+    pub fn waiting(&self) -> impl Iterator<Item = (ActorId, &Demand)> {
+        let pending = self.pending.values().filter_map(|subject| match subject {
+            Subject::Actor(actor) => self.actors.get(actor),
+            Subject::Group(_) => None,
+        });
+        let waiting = pending.map(|entry| &entry.record.spawn);
+        let waiting = waiting.filter(|spawn| spawn.demand.bundle.is_none());
+        waiting.map(|spawn| (spawn.actor, &spawn.demand))
+    }
+
     /// Finds a place for an actor that has none: then it starts, else it pends or dies.
     pub(super) fn place(&mut self, actor: ActorId, step: &mut Step<'_>) {
         let Some(entry) = self.actors.get(&actor) else {

@@ -64,6 +64,7 @@ impl Head<'_> {
 
     pub(super) fn drains(&mut self, node: NodeId, on: bool) {
         let name = self.state.node_name(node);
+        self.fleet_node_drains(&name, on);
         let member = self.state.membership().get(node);
         match member.and_then(|member| member.draining.as_ref()) {
             Some(draining) if on => {

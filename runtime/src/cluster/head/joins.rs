@@ -97,6 +97,8 @@ impl Head<'_> {
             p.node = Some(node);
         }
         self.launchers.joined(&name);
+        self.fleet_node_joined(&name);
+        self.fleet_is_due();
         self.revoke_launch_token(&name);
         tracing::info!(%name, %node, %address, again, "a node joined");
         timeline::mark(None, format!("node {name} joined"));

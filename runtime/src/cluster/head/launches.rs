@@ -22,12 +22,12 @@ impl Head<'_> {
                     && self.launchers.adopt(&name).unwrap_or(false) => {}
             LaunchEvent::Exited { name, how } => {
                 tracing::warn!(%name, %how, "a node's process ended");
-                self.launch_over(name, how);
+                self.launch_over(name, how, true);
             }
             LaunchEvent::Failed { name, why } => {
                 tracing::error!(%name, "{why}");
                 timeline::mark(None, format!("node {name} was not launched: {why}"));
-                self.launch_over(name, why);
+                self.launch_over(name, why, false);
             }
             LaunchEvent::GaveUp { name, why } => {
                 tracing::error!(%name, %why, "a node is not started again");
@@ -50,7 +50,7 @@ impl Head<'_> {
         })
     }
 
-    fn launch_over(&mut self, name: String, how: String) {
+    fn launch_over(&mut self, name: String, how: String, joined: bool) {
         self.revoke_launch_token(&name);
         // Known at once and for sure: no need to wait for silence.
         if let Some(member) = self.state.membership().by_name(&name) {
@@ -64,6 +64,9 @@ impl Head<'_> {
                 },
             };
             self.handle(HeadEvent::Node(event));
+        }
+        if self.fleet_node_ended(&name, &how, joined && self.has_left(&name)) {
+            return;
         }
         let far = !self.launchers.is_local(&name);
         if self.awaited.contains(&name)

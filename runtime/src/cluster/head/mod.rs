@@ -9,6 +9,7 @@
 mod act;
 mod admissions;
 mod drains;
+mod fleet;
 pub(crate) mod guard;
 mod joins;
 mod launches;
@@ -28,6 +29,7 @@ use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 use tokio::sync::mpsc;
 
 use self::admissions::Admissions;
+use self::fleet::FleetDesk;
 use self::observers::Observers;
 use self::peers::{Peer, PeerId};
 use self::pools::PoolDesk;
@@ -89,11 +91,14 @@ pub(crate) async fn run(
     claim.publish(Some(process.address))?;
 
     let names: BTreeSet<String> = config.nodes.iter().map(|n| n.name.clone()).collect();
-    let settings = HeadSettings {
+    let mut settings = HeadSettings {
         expected: names.clone(),
         epoch_ms: store.began_ms(),
         ..HeadSettings::default()
     };
+    // What only a node can hold that is yet to be launched waits for as long as that may take, and some more.
+    let awaited = &mut settings.limits.await_nodes;
+    *awaited = (*awaited).max(config.ssh.start_timeout + Duration::from_secs(30));
     let state = if goes_on {
         tracing::warn!("the head before this one died: its cluster goes on");
         HeadState::restore(settings, snapshot, clock)
@@ -117,7 +122,7 @@ pub(crate) async fn run(
     let (inbox, events) = mpsc::channel(INBOX);
     let (writer, written) = Writer::start(store)?;
     let observers = Observers::start(config.metrics, &process).await;
-    let head = Head {
+    let mut head = Head {
         state,
         admissions: Admissions::new(&config, state_dir.keys(), ca),
         name: config.name.clone(),
@@ -141,8 +146,11 @@ pub(crate) async fn run(
         writer,
         observers,
         pools: PoolDesk::new(&config.pools),
+        fleet: FleetDesk::new(&config),
         held: VecDeque::new(),
     };
+    let elastic = config.elastic_nodes().into_iter().map(|node| node.name);
+    head.adopt_fleet(elastic.collect());
     let ended = head
         .run(knocking, applying, events, children, written)
         .await;
@@ -191,6 +199,8 @@ struct Head<'a> {
     writer: Writer,
     observers: Observers,
     pools: PoolDesk,
+    /// Nodes that the cluster starts by itself, where it may.
+    fleet: Option<FleetDesk>,
     /// Words that wait until what they rest on is written down, by the number of the write.
     held: VecDeque<(u64, PeerId, FromHead)>,
 }
@@ -210,7 +220,12 @@ impl Head<'_> {
         let mut interrupt = signals(SignalKind::interrupt())?;
         self.check_ready();
         while self.ending.is_none() {
-            let deadlines = [self.state.next_deadline(), self.admissions.next_deadline()];
+            let fleet = self.fleet.as_ref().and_then(FleetDesk::next_deadline);
+            let deadlines = [
+                self.state.next_deadline(),
+                self.admissions.next_deadline(),
+                fleet,
+            ];
             let deadline = deadlines.into_iter().flatten().min();
             let (began, clock) = (self.began, self.clock);
             let wake = async {
@@ -238,6 +253,7 @@ impl Head<'_> {
                     self.watch_door();
                     let actions = self.state.poll(self.now());
                     self.write_and_act(actions);
+                    self.look_at_fleet();
                 }
                 _ = terminate.recv() => self.ending = Some("the head was told to end (SIGTERM)".to_owned()),
                 _ = interrupt.recv() => self.ending = Some("the head was interrupted".to_owned()),
@@ -248,6 +264,8 @@ impl Head<'_> {
         for peer in self.peers.values() {
             peer.send(FromHead::Shutdown { why: why.clone() });
         }
+        // Nobody takes what launchers have to say any more: none may wait for that.
+        drop(children);
         self.launchers.end().await;
         self.process.endpoint.close(&why).await;
         Ok(())
@@ -265,11 +283,12 @@ impl Head<'_> {
     /// Has written down what changed; the words that follow wait for that.
     fn write_and_act(&mut self, actions: Vec<HeadAction>) {
         let changes = self.state.take_changes(self.now());
-        if !changes.is_empty()
-            && let Err(why) = self.writer.write(changes)
-        {
-            self.ending = Some(why);
-            return;
+        if !changes.is_empty() {
+            self.fleet_is_due();
+            if let Err(why) = self.writer.write(changes) {
+                self.ending = Some(why);
+                return;
+            }
         }
         self.act(actions);
     }

@@ -85,6 +85,7 @@ impl Head<'_> {
             address,
         });
         status.launches = self.launchers.status();
+        status.fleets = self.fleet_status();
         status.processes = drivers.chain(workers).collect();
         status
     }

@@ -157,7 +157,12 @@ impl Head<'_> {
             Request::Why { which } => {
                 let why = Why::of(&self.state, &which, self.now());
                 let why = why.or_else(|unknown| self.why_launch(&which).ok_or(unknown));
-                why.map(|why| Response::Why(Box::new(why)))
+                why.map(|mut why| {
+                    // What waits for room hears from the launcher, too.
+                    let waits = !why.nodes.is_empty();
+                    why.nodes.extend(self.fleet_why().filter(|_| waits));
+                    Response::Why(Box::new(why))
+                })
             }
             Request::Token { expires, uses } => self.make_token(expires, uses),
             Request::Drain { node, within } => {

@@ -3,9 +3,10 @@
 //! A [`Launcher`] is a way to have a node's process started somewhere. It is asynchronous, as batch systems are: a node
 //! that was launched is *pending* until it joins the head, which may take hours and may never happen; and it may end by
 //! itself, at a time limit, say, of which it is told by SIGTERM and drains. Whether it is launched again, and when, is
-//! decided here for all of them ([`attempts`]).
+//! decided here for all of them ([`attempts`]); how many of those that no file names, in [`fleet`].
 
 pub mod attempts;
+pub mod fleet;
 mod local;
 mod ssh;
 
@@ -77,10 +78,6 @@ trait Launcher {
     fn gone(&mut self, name: &str);
 
     /// It is not wanted any more: it ends, wherever it is on its way.
-    #[expect(
-        dead_code,
-        reason = "comes with nodes that the cluster starts by itself"
-    )]
     fn cancel(&mut self, name: &str);
 
     /// Waits for the nodes to end, which have been told to; ends those that have not heard it, and removes what remains.
@@ -212,6 +209,26 @@ impl Launchers {
         self.of(name).gone(name);
     }
 
+    /// It is not wanted any more.
+    pub(crate) fn cancel(&mut self, name: &str) {
+        self.of(name).cancel(name);
+    }
+
+    /// It failed, or ended by itself: how long it may not be launched; `None`: for ever.
+    pub(crate) fn rest(&mut self, name: &str, why: String) -> Option<Duration> {
+        let now = self.began.elapsed();
+        let node = self.nodes.get_mut(name)?;
+        let wait = node.attempts.failed(now);
+        node.state = match wait {
+            Some(wait) => State::Waits {
+                until: now + wait,
+                why,
+            },
+            None => State::GaveUp { since: now, why },
+        };
+        wait
+    }
+
     /// It has ended, and is not to be launched again.
     pub(crate) fn off(&mut self, name: &str) {
         self.set(name, State::Off);
@@ -252,7 +269,8 @@ impl Launchers {
         }
     }
 
-    fn launch(&mut self, name: &str, after: Duration) -> Result<()> {
+    /// Begins to launch a node after a wait.
+    pub(crate) fn launch(&mut self, name: &str, after: Duration) -> Result<()> {
         let now = self.began.elapsed();
         if let Some(node) = self.nodes.get_mut(name) {
             node.attempts.begin(now + after);

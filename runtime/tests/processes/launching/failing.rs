@@ -2,9 +2,11 @@
 
 use std::collections::BTreeMap;
 use std::net::TcpListener;
+use std::path::PathBuf;
+use std::process::Command;
 
 use super::hosts::SshHosts;
-use super::living::{node, until, up, written};
+use super::living::{launched, node, until, up, written};
 use crate::actors::{Keeper, Whereabouts};
 
 pub fn typed() {
@@ -74,4 +76,60 @@ pub fn typed() {
     });
     drop(cluster);
     hosts.assert_clean(&[]);
+}
+
+/// A file system of so many MiB, until it is dropped.
+struct Small(PathBuf);
+
+impl Small {
+    fn at(folder: PathBuf, mib: u32) -> Self {
+        let size = format!("size={mib}m");
+        let mount = Command::new("mount")
+            .args(["-t", "tmpfs", "-o", &size, "small"])
+            .arg(&folder)
+            .status();
+        assert!(mount.unwrap().success());
+        Self(folder)
+    }
+}
+
+impl Drop for Small {
+    fn drop(&mut self) {
+        let _ = Command::new("umount").arg(&self.0).status();
+    }
+}
+
+pub fn full() {
+    let Some(hosts) = SshHosts::up("a_host_without_room_or_a_program_that_does_not_run_says_so")
+    else {
+        return;
+    };
+    let small = Small::at(hosts.home("one"), 1);
+    // What cannot run there, as a program for other libraries.
+    let script = hosts.folder.path().join("script");
+    std::fs::write(&script, "#!/nowhere/sh\n").unwrap();
+    let table = [
+        ("", "has no room for the program"),
+        // Beneath a file.
+        (
+            &format!("folder = \"{}/x\"\n", script.display()),
+            "one cannot use the folder",
+        ),
+        (
+            &format!("program = \"{}\"\n", script.display()),
+            "the program does not run on one",
+        ),
+        ("program = \"gone\"\n", "cannot read the program"),
+        ("command = \"no-such-ssh\"\n", "cannot start `no-such-ssh`"),
+    ];
+    for (keys, what) in table {
+        let launcher = hosts.launcher(&format!("attempts = 1\n{keys}"));
+        let cluster = launched(&hosts, "", &launcher, &node("far", "ssh:one", "b"));
+        up(&cluster);
+        let status = cluster.status();
+        assert!(status.contains(what), "{keys}: {status}");
+        drop(cluster);
+        hosts.assert_clean(&[]);
+    }
+    drop(small);
 }

@@ -275,6 +275,20 @@ impl SshHosts {
         status.unwrap().success()
     }
 
+    /// `[launcher.ssh]` with these keys beside the configuration, and a small program of the same build: without what a
+    /// debugger wants it is copied in a moment.
+    pub fn light_launcher(&self, keys: &str) -> String {
+        let light = self.folder.path().join("light");
+        let mut strip = Command::new("strip");
+        strip
+            .arg("-o")
+            .arg(&light)
+            .arg(std::env::current_exe().unwrap());
+        let stripped = strip.status().is_ok_and(|status| status.success());
+        let program = format!("program = \"{}\"\n", light.display());
+        self.launcher(&format!("{}{keys}", if stripped { &program } else { "" }))
+    }
+
     /// `[launcher.ssh]` with these keys beside the configuration.
     pub fn launcher(&self, keys: &str) -> String {
         format!(

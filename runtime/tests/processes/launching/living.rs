@@ -1,6 +1,7 @@
 //! Nodes that ssh hosts have, and what is left of them.
 
 use std::path::Path;
+use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
 use corehold::entry;
@@ -9,7 +10,7 @@ use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 
 use super::hosts::SshHosts;
-use crate::actors::{Keeper, Whereabouts};
+use crate::actors::{HeldCores, Keeper, Whereabouts};
 use crate::cluster::TestCluster;
 
 pub fn node(name: &str, host: &str, kind: &str) -> String {
@@ -20,10 +21,15 @@ pub fn node(name: &str, host: &str, kind: &str) -> String {
 
 /// A cluster with these nodes beside `home`, whose head the hosts reach.
 pub fn written(hosts: &SshHosts, keys: &str, launcher: &str, nodes: &str) -> TestCluster {
+    launched(hosts, keys, &hosts.light_launcher(launcher), nodes)
+}
+
+/// As [`written`], with all of `[launcher.ssh]`.
+pub fn launched(hosts: &SshHosts, keys: &str, launcher: &str, nodes: &str) -> TestCluster {
     let here = hosts.here();
     let cluster = format!("listen = \"{here}:0\"\n{keys}");
     let home = node("home", "local", "a") + &format!("listen = \"{here}:0\"\n");
-    let nodes = format!("{}{home}{nodes}", hosts.launcher(launcher));
+    let nodes = format!("{launcher}{home}{nodes}");
     TestCluster::written_with(&cluster, &nodes)
 }
 
@@ -52,7 +58,7 @@ pub async fn until(what: &str, so: impl AsyncFn() -> bool) {
     }
 }
 
-fn pids(hosts: &SshHosts) -> Vec<i32> {
+pub fn pids(hosts: &SshHosts) -> Vec<i32> {
     hosts.processes().into_iter().map(|(pid, _)| pid).collect()
 }
 
@@ -77,7 +83,7 @@ pub fn two_hosts() {
     assert!(hosts.logs_in("one") && hosts.logs_in("two"));
     assert!(!hosts.logs_in("direct"), "`two` is behind the jump host");
     let nodes = node("far", "ssh:one", "b") + &node("farther", "ssh:two", "c");
-    let cluster = written(&hosts, "", "", &nodes);
+    let cluster = launched(&hosts, "", &hosts.launcher(""), &nodes);
     up(&cluster);
     let there = pids(&hosts);
     // A keeper and a node for each.
@@ -171,15 +177,12 @@ pub fn nobody_comes_back() {
     drop(cluster);
 
     // With a long lease, `down` ends it by ssh.
-    let cluster = written(&hosts, "", "", &node("far", "ssh:two", "b"));
+    let cluster = written(&hosts, "", "", &node("far", "ssh:one", "b"));
     up(&cluster);
     let there = pids(&hosts);
     for place in ["guard", "head"] {
         kill(Pid::from_raw(cluster.pid_of(place)), Signal::SIGKILL).unwrap();
     }
-    entry::down(&cluster.config()).unwrap();
-    hosts.assert_clean(&there);
-    up(&cluster);
     drop(cluster);
     hosts.assert_clean(&there);
 }
@@ -274,4 +277,69 @@ pub fn copies() {
     drop(cluster);
     std::fs::remove_dir_all(folder).unwrap();
     hosts.assert_clean(&[]);
+}
+
+/// Where it names a cluster, the process is a program with a cluster of its own, until it is killed.
+pub const OWNER: &str = "COREHOLD_TEST_OWNER";
+
+pub fn own(config: &Path) -> std::process::ExitCode {
+    let program = std::env::current_exe().unwrap();
+    let _own = entry::up_while_this_lives(&program, config).unwrap();
+    println!("up");
+    loop {
+        std::thread::park();
+    }
+}
+
+pub fn owner_dies() {
+    use std::io::BufRead as _;
+    let Some(hosts) = SshHosts::up("a_held_core_of_an_ssh_node_is_free_when_its_owner_is_killed")
+    else {
+        return;
+    };
+    let Some(_lock) = crate::cases::core_one() else {
+        return;
+    };
+    let held = node("far", "ssh:one", "b") + "held = [1]\n";
+    let cluster = written(&hosts, "head_lease_s = 1", "", &held);
+    let mut owner = Command::new(std::env::current_exe().unwrap())
+        .env(OWNER, cluster.config())
+        .stdout(Stdio::piped())
+        .spawn()
+        .unwrap();
+    let mut said = String::new();
+    let stdout = owner.stdout.take().unwrap();
+    std::io::BufReader::new(stdout)
+        .read_line(&mut said)
+        .unwrap();
+    assert_eq!(said, "up\n");
+    let there = pids(&hosts);
+    cluster.drive(async |client| {
+        let holder = client.actor(Keeper::default()).hold_cores(1);
+        let holder = holder.detached().spawn().await?;
+        assert_eq!(holder.ask(HeldCores).await?, [1]);
+        assert_ne!(hosts.cgroups(&there), [] as [String; 0]);
+        // The node at once, and then the program whose cluster it is.
+        let nodes = hosts.processes();
+        let mut nodes = nodes
+            .iter()
+            .filter(|(_, line)| line.contains("-role=launched"));
+        kill(Pid::from_raw(nodes.next().unwrap().0), Signal::SIGKILL).unwrap();
+        owner.kill().unwrap();
+        owner.wait().unwrap();
+        until("clean", async || {
+            hosts.processes().is_empty()
+                && hosts.left().is_empty()
+                && hosts.cgroups(&there).is_empty()
+                && cluster
+                    .holder("head")
+                    .is_none_or(|pid| kill(Pid::from_raw(pid), None).is_err())
+        })
+        .await;
+        Ok(())
+    });
+    hosts.assert_clean(&there);
+    // Its guard has ended the cluster: there is none to end.
+    assert!(entry::down(&cluster.config()).is_err());
+    std::mem::forget(cluster);
 }

@@ -1,8 +1,9 @@
 //! Nodes on hosts that ssh reaches.
 
 mod failing;
+mod growing;
 mod hosts;
-mod living;
+pub mod living;
 
 /// The cases of this subject.
 pub const ALL: &[(&str, fn())] = &[
@@ -23,11 +24,23 @@ pub const ALL: &[(&str, fn())] = &[
         living::node_dies,
     ),
     (
+        "a_held_core_of_an_ssh_node_is_free_when_its_owner_is_killed",
+        living::owner_dies,
+    ),
+    (
         "the_program_is_copied_when_its_hash_differs",
         living::copies,
     ),
     (
+        "a_pool_grows_to_an_ssh_node_and_gives_it_back",
+        growing::pool,
+    ),
+    (
         "a_host_that_fails_says_why_and_the_others_go_on",
         failing::typed,
+    ),
+    (
+        "a_host_without_room_or_a_program_that_does_not_run_says_so",
+        failing::full,
     ),
 ];

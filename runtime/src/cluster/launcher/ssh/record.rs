@@ -1,12 +1,20 @@
 //! Where nodes were launched, on the head's disk: whoever comes after a head that was killed finds and ends them by it.
 
 use std::path::PathBuf;
+use std::process::Stdio;
+use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 
-use crate::cluster::config::is_name;
+use super::error::{SshError, Tried};
+use super::script::Place;
+use super::{Shared, call};
+use crate::cluster::config::{SshConfig, is_name};
 use crate::cluster::state_dir::StateDir;
 use crate::error::{Error, Result};
+
+// How long what is left on a host may take to be removed: longer than a keeper waits for its node.
+const REAPED_WITHIN: Duration = Duration::from_secs(20);
 
 /// A node that may be on a host.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -66,5 +74,50 @@ impl Record {
             .collect();
         all.sort_by(|a, b| a.0.cmp(&b.0));
         all
+    }
+}
+
+/// Removes what a node has left on its host, and then its record; says so in the log where that cannot be.
+pub(super) async fn remove(shared: &Shared, name: &str, record: &Record) {
+    match record.reap(&shared.config).await {
+        Ok(()) => Record::remove(&shared.state, name),
+        Err(why) => {
+            let host = &record.host;
+            tracing::warn!(%name, %host, %why, "what a node may have left on its host is not removed: it is tried again with the next launch and by `corehold down`");
+        }
+    }
+}
+impl Record {
+    pub(super) fn place(&self) -> Place<'_> {
+        Place {
+            folder: &self.folder,
+            node: &self.place,
+            hash: &self.hash,
+        }
+    }
+
+    /// Ends the node and removes what is left of it.
+    pub(super) async fn reap(&self, config: &SshConfig) -> Result<(), SshError> {
+        let script = self.place().reap(self.keep_program);
+        let step = "removing what a node left";
+        let tried = Tried {
+            host: &self.host,
+            step,
+            folder: &self.folder,
+            size: 0,
+        };
+        let run = call::run(config, &self.host, &script, Stdio::null());
+        match tokio::time::timeout(REAPED_WITHIN, run).await {
+            Ok(said) => match said? {
+                said if said.status == Some(0) => Ok(()),
+                said => Err(tried.failed(said.status, &said.stderr)),
+            },
+            Err(_) => Err(SshError::TimedOut {
+                host: self.host.clone(),
+                step,
+                within: REAPED_WITHIN,
+                log: "the head's".to_owned(),
+            }),
+        }
     }
 }
