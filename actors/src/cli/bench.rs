@@ -113,11 +113,12 @@ impl Bench {
     }
 
     fn compare(&self, problem: &Problem) -> Result<ExitCode, Failure> {
-        let Some(binaries) = compare::both(problem, &self.compare)? else {
+        let compiler = Compiler::for_problem(problem)?;
+        let Some(rivals) = compare::both(problem, &self.compare, &compiler)? else {
             return Ok(ExitCode::FAILURE);
         };
         let slot = self.hold()?;
-        let Some(comparison) = compare::compare(problem, &self.compare, &binaries, &slot)? else {
+        let Some(comparison) = compare::compare(problem, &rivals, &compiler, &slot)? else {
             return Ok(ExitCode::FAILURE);
         };
         drop(slot);
@@ -187,6 +188,9 @@ fn text(report: &Report, file: &Path) -> String {
     if !report.techniques.is_empty() {
         lines.push(format!("techniques: {}", report.techniques.join(", ")));
     }
-    let how = report.reproduce.as_ref().map(|r| r.text(Some(file)));
+    let how = report
+        .reproduce
+        .as_ref()
+        .map(|r| r.text(&[(file, &r.source_sha256)]));
     lines.join("\n") + "\n" + &how.unwrap_or_default()
 }

@@ -7,6 +7,7 @@ use rand::rngs::StdRng;
 use rand::{RngExt as _, SeedableRng as _};
 use serde::Serialize;
 
+use super::reproduce::Reproduce;
 use super::{Failure, out};
 use crate::kernel::sealed::{self, Budget};
 use crate::kernel::{Binary, Compiler, Kernel, Outcome, Problem, Unit};
@@ -38,17 +39,33 @@ pub(super) struct Comparison {
     pub pairs: usize,
     /// Pairs that were measured.
     pub rounds: usize,
+    /// All that it depends on, of each kernel.
+    pub reproduce: Vec<Reproduce>,
+}
+
+/// A kernel that is compared.
+pub(super) struct Rival {
+    file: PathBuf,
+    code: String,
+    binary: Binary,
 }
 
 /// Judges both; where one fails, says so and gives `None`.
-pub(super) fn both(problem: &Problem, files: &[PathBuf]) -> Result<Option<[Binary; 2]>, Failure> {
-    let compiler = Compiler::for_problem(problem)?;
-    let mut binaries = Vec::new();
+pub(super) fn both(
+    problem: &Problem,
+    files: &[PathBuf],
+    compiler: &Compiler,
+) -> Result<Option<[Rival; 2]>, Failure> {
+    let mut rivals = Vec::new();
     for file in files {
         let code = std::fs::read_to_string(file).map_err(|e| format!("{}: {e}", file.display()))?;
-        let (evaluated, binary) = judge(problem, Ok(Kernel::from_code(problem, &code)), &compiler)?;
+        let (evaluated, binary) = judge(problem, Ok(Kernel::from_code(problem, &code)), compiler)?;
         match binary {
-            Some(binary) => binaries.push(binary),
+            Some(binary) => rivals.push(Rival {
+                file: file.clone(),
+                code,
+                binary,
+            }),
             None => out::line(format_args!(
                 "{} failed: {}",
                 file.display(),
@@ -56,14 +73,14 @@ pub(super) fn both(problem: &Problem, files: &[PathBuf]) -> Result<Option<[Binar
             ))?,
         }
     }
-    Ok(binaries.try_into().ok())
+    Ok(rivals.try_into().ok())
 }
 
 /// Measures both in turn on the slot; `None`, once that is said, where one fails or too few pairs are trusted.
 pub(super) fn compare(
     problem: &Problem,
-    files: &[PathBuf],
-    binaries: &[Binary; 2],
+    rivals: &[Rival; 2],
+    compiler: &Compiler,
     slot: &Slot,
 ) -> Result<Option<Comparison>, Failure> {
     let peak = sealed::measure_peak(slot)?;
@@ -73,12 +90,12 @@ pub(super) fn compare(
         let mut rates = [None; 2];
         // In turn, and each as often first: what the one leaves behind meets both alike.
         for which in [round % 2, 1 - round % 2] {
-            let binary = &binaries[which];
+            let Rival { file, binary, .. } = &rivals[which];
             match sealed::measure_problem(binary, problem, slot, peak.gflops, &budget)? {
                 Outcome::Measured(m) => rates[which] = Some(m.gflops),
                 Outcome::Contaminated(_) => {}
                 Outcome::Failed(verdict) => {
-                    let file = files[which].display();
+                    let file = file.display();
                     out::line(format_args!("{file} failed while it was timed: {verdict}"))?;
                     return Ok(None);
                 }
@@ -95,11 +112,11 @@ pub(super) fn compare(
         ))?;
         return Ok(None);
     }
-    Ok(Some(Comparison::of(
-        [&files[0], &files[1]],
-        &pairs,
-        problem.unit,
-    )))
+    let how = |rival: &Rival| Reproduce::of(problem, &rival.code, compiler, slot);
+    Ok(Some(Comparison {
+        reproduce: rivals.iter().map(how).collect(),
+        ..Comparison::of([&rivals[0].file, &rivals[1].file], &pairs, problem.unit)
+    }))
 }
 
 impl Comparison {
@@ -123,6 +140,7 @@ impl Comparison {
             confidence: medians.iter().filter(agree).count() as f64 / RESAMPLED as f64,
             pairs: pairs.len(),
             rounds: ROUNDS,
+            reproduce: Vec::new(),
         }
     }
 
@@ -165,6 +183,11 @@ impl Comparison {
             self.pairs,
             self.confidence * 100.0
         );
+        if let Some(how) = self.reproduce.first() {
+            let hashes = self.reproduce.iter().map(|how| how.source_sha256.as_str());
+            let files = self.kernels.iter().map(PathBuf::as_path);
+            text += &how.text(&files.zip(hashes).collect::<Vec<_>>());
+        }
         text
     }
 }

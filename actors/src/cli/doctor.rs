@@ -107,3 +107,26 @@ pub(super) fn run(json: bool) -> Result<ExitCode, Failure> {
     }
     Ok(ExitCode::SUCCESS)
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn each_jail_is_told_with_what_would_make_it_better() {
+        let all = [
+            (Jail::Root, State::Good, ""),
+            (Jail::UserNamespace, State::Good, ""),
+            (Jail::Landlock, State::Weak, "user namespaces"),
+            (Jail::Bare, State::Missing, "lsm=landlock"),
+        ];
+        for (which, state, advice) in all {
+            let finding = jail(which);
+            assert_eq!((finding.name.as_str(), finding.state), ("jail", state));
+            assert_eq!(finding.effect, format!("sources are {which}"));
+            let advised = finding.advice.unwrap_or_default();
+            assert_eq!(advised.is_empty(), advice.is_empty(), "{which}: {advised}");
+            assert!(advised.contains(advice), "{which}: {advised}");
+        }
+    }
+}

@@ -82,8 +82,8 @@ impl Reproduce {
         }
     }
 
-    /// For people: a line each, indented.
-    pub(super) fn text(&self, file: Option<&Path>) -> String {
+    /// For people: a line each, indented. `sources`: the files, each with its SHA-256.
+    pub(super) fn text(&self, sources: &[(&Path, &str)]) -> String {
         let mut text = "to reproduce:\n".to_owned();
         let mut line = |name: &str, what: &str| {
             // Writing to a String does not fail.
@@ -117,8 +117,9 @@ impl Reproduce {
             &format!("{}, {}; {}", self.compiler, self.target, self.jail),
         );
         line("flags", &self.flags.join(" "));
-        let file = file.map_or_else(String::new, |f| format!("{}, ", f.display()));
-        line("source", &format!("{file}sha256 {}", self.source_sha256));
+        for (file, hash) in sources {
+            line("source", &format!("{}, sha256 {hash}", file.display()));
+        }
         let shape: Vec<String> = self.shape.iter().map(|(d, n)| format!("{d}={n}")).collect();
         let caches = match self.caches {
             Caches::Warm => "warm",

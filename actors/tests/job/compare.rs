@@ -32,6 +32,13 @@ fn the_faster_of_two_kernels_is_told() {
         said.contains("ikj.c is ") && said.contains(" times as fast as ijk.c"),
         "{said}"
     );
+    // The command, and both sources.
+    let sources = |file: &str| said.contains(&format!("{file}, sha256 "));
+    assert!(
+        said.contains("to reproduce:") && sources("ijk.c") && sources("ikj.c"),
+        "{said}"
+    );
+    assert!(said.contains("bench --compare ijk.c ikj.c"), "{said}");
     cluster.write("wrong.c", "void dgemm(int m, int n, int k, const double *restrict a, const double *restrict b, double *restrict c) {}");
     let wrong = cluster
         .command(&["bench", "--compare", "ijk.c", "wrong.c"])

@@ -34,14 +34,10 @@ const PATIENCE: Duration = Duration::from_secs(10);
 /// The same once foreign code runs, where the time-out for the calls is shorter.
 const LEAST_PATIENCE: Duration = Duration::from_secs(1);
 /// How long the child may take from the thaw to its answer. What it takes longer is on its clock, for it could be used to
-/// work ahead. An honest one needs 45 to 100 us where nothing else runs; where the caches were emptied, of the operating
-/// system's code too, 120 to 190 us.
-fn grace(caches: Caches) -> Duration {
-    Duration::from_micros(match caches {
-        Caches::Warm => 100,
-        Caches::Cold => 200,
-    })
-}
+/// work ahead. An honest one needs 45 to 100 us where nothing else runs ...
+const GRACE: Duration = Duration::from_micros(100);
+/// ... and 120 to 190 us where the operating system's code is not in the caches: they were emptied, or a reference ran.
+const GRACE_COLD: Duration = Duration::from_micros(200);
 /// Elements of the results noted at "done" and compared after the freeze.
 const NOTED: usize = 64;
 
@@ -88,7 +84,7 @@ pub(super) struct Batch {
     pub run_delay: f64,
     /// Seconds that its core did not run it, though it did not give the core up.
     pub foreign: f64,
-    /// Seconds from the thaw to the child's answer beyond [`grace`]; part of `seconds`.
+    /// Seconds from the thaw to the child's answer beyond [`GRACE`]; part of `seconds`.
     pub late: f64,
     /// Seconds from the end to the noting of results: a kernel that said too early that it was done has these for nothing.
     pub unseen: f64,
@@ -228,7 +224,7 @@ impl Session {
         self.verify(&pairing, &secrets)?;
         self.nothing_more_said()?;
         let late = (answered - thawed)
-            .saturating_sub(grace(self.caches))
+            .saturating_sub(self.grace())
             .as_secs_f64();
         let elapsed = (end - start).as_nanos() as u64;
         // What a kernel sleeps is its own affair.
@@ -296,6 +292,14 @@ impl Session {
             self.cases[i].fill(parts)
         };
         pairing.offsets.iter().enumerate().map(of_call).collect()
+    }
+
+    fn grace(&self) -> Duration {
+        let by_reference = |case: &Case| matches!(case, Case::Declared(..));
+        match self.caches == Caches::Cold || self.cases.iter().any(by_reference) {
+            true => GRACE_COLD,
+            false => GRACE,
+        }
     }
 
     /// Takes the matrices out of all caches. The child, frozen, can't bring them back before the start.
