@@ -191,7 +191,7 @@ mod tests {
     fn archive(texts: &[&str]) -> Archive {
         let mut archive = Archive::default();
         for (i, text) in texts.iter().enumerate() {
-            archive.observe(text, Techniques::NONE, 10.0 - i as f64, true);
+            archive.observe(text, Techniques::NONE, None, 10.0 - i as f64, true);
         }
         archive
     }

@@ -403,6 +403,41 @@ fn the_best_of_each_normal_form() {
 }
 
 #[test]
+fn the_best_of_unlike_nodes_come_in_turn() {
+    let tmp = tempfile::tempdir().unwrap();
+    let mut record = Record::create(tmp.path(), &facts()).unwrap();
+    let rates = [
+        ("a", "slow", 10.0),
+        ("b", "slow", 12.0),
+        ("b", "fast", 41.0),
+        ("c", "fast", 40.0),
+        ("d", "fast", 39.0),
+    ];
+    let samples: Vec<_> = rates
+        .iter()
+        .zip(0..)
+        .map(|((hash, class, rate), i)| {
+            let mut of = measured(*rate);
+            of.class = Some((*class).to_owned());
+            sample(0, i, 0, hash, of)
+        })
+        .collect();
+    record
+        .commit_step(&step(1, &samples), &samples, &[], Duration::ZERO)
+        .unwrap();
+    let best = record.best_distinct(9).unwrap();
+    let names: Vec<_> = best.iter().map(|b| b.code[3..4].to_owned()).collect();
+    assert_eq!(names, ["b", "c", "a", "d"]);
+    let classes: Vec<_> = record
+        .judged()
+        .unwrap()
+        .into_iter()
+        .map(|k| k.class)
+        .collect();
+    assert!(classes.contains(&Some("slow".into())) && classes.contains(&Some("fast".into())));
+}
+
+#[test]
 fn rivals_are_medians_and_are_replaced() {
     let tmp = tempfile::tempdir().unwrap();
     let mut record = Record::create(tmp.path(), &facts()).unwrap();

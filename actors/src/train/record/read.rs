@@ -49,6 +49,8 @@ pub struct JudgedKernel {
     pub code: String,
     /// Its rate, if it was right and trusted.
     pub gflops: Option<f64>,
+    /// The class of the node that measured it.
+    pub class: Option<String>,
     /// Whether the policy wrote it in that step.
     pub drawn: bool,
 }
@@ -198,18 +200,22 @@ impl Record {
             .map_err(|e| RecordError::database(&self.path, e))
     }
 
-    /// The `n` distinct kernels (by normal form) with the highest rate seen, each with
-    /// its best sample: candidates to measure afresh, since the single highest rate is
+    /// The `n` distinct kernels (by normal form) with the highest rate seen, of several classes of nodes from each in turn, each
+    /// with its best sample: candidates to measure afresh, since the single highest rate is
     /// the luckiest one.
     ///
     /// # Errors
     /// [`RecordError::Database`].
     pub fn best_distinct(&self, n: u32) -> Result<Vec<BestKernel>, RecordError> {
-        // SQLite takes the bare columns from the row that holds the max().
+        // SQLite takes the bare columns from the row that holds the max() or min().
+        // Rates compare within one class of nodes: of several, the fastest of each come first.
         let sql = format!(
-            "SELECT step, code, max(gflops) AS rate FROM samples
-             WHERE verdict = 'correct' AND gflops IS NOT NULL
-             GROUP BY hash ORDER BY rate DESC, step LIMIT {n}"
+            "SELECT step, code, rate, min(place) AS first FROM (
+                 SELECT *, row_number() OVER (PARTITION BY class ORDER BY rate DESC, step) AS place FROM (
+                     SELECT step, code, hash, class, max(gflops) AS rate FROM samples
+                     WHERE verdict = 'correct' AND gflops IS NOT NULL
+                     GROUP BY hash, class))
+             GROUP BY hash ORDER BY first, class, step LIMIT {n}"
         );
         self.all(&sql, |r| {
             Ok(BestKernel {
@@ -262,15 +268,16 @@ impl Record {
     /// # Errors
     /// [`RecordError::Database`].
     pub fn judged(&self) -> Result<Vec<JudgedKernel>, RecordError> {
-        let sql = "SELECT code, max(gflops), max(drawn) FROM (
-                       SELECT step, code, gflops, 1 AS drawn FROM samples
-                       UNION ALL SELECT step, code, gflops, 0 FROM guests)
-                   GROUP BY step, code ORDER BY step, code";
+        let sql = "SELECT code, max(gflops), max(drawn), class FROM (
+                       SELECT step, code, gflops, class, 1 AS drawn FROM samples
+                       UNION ALL SELECT step, code, gflops, class, 0 FROM guests)
+                   GROUP BY step, code, class ORDER BY step, code, class";
         self.all(sql, |r| {
             Ok(JudgedKernel {
                 code: r.get(0)?,
                 gflops: r.get(1)?,
                 drawn: r.get(2)?,
+                class: r.get(3)?,
             })
         })
     }

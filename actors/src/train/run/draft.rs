@@ -77,14 +77,17 @@ impl Run<'_> {
             self.emitter.found(&row.body);
             let gflops = row.gflops.iter().sum::<f64>() / row.gflops.len().max(1) as f64;
             let techniques = self.techniques_of(&row.body);
-            self.archive.observe(&row.body, techniques, gflops, false);
+            self.archive
+                .observe(&row.body, techniques, None, gflops, false);
         }
         for seen in self.record.judged()? {
             let body = body_of(&seen.code);
             self.emitter.judged(&body, seen.gflops.is_some());
             if let Some(gflops) = seen.gflops {
                 let techniques = self.techniques_of(&body);
-                self.archive.observe(&body, techniques, gflops, seen.drawn);
+                let class = seen.class.as_deref();
+                self.archive
+                    .observe(&body, techniques, class, gflops, seen.drawn);
             }
         }
         Ok(())

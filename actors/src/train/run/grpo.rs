@@ -17,6 +17,7 @@ use crate::train::progress::Phase;
 use crate::train::record::{
     GuestRow, Judged, Learnt, PhaseSeconds, SampleRow, SampleSeconds, StepRow,
 };
+use crate::train::reward::class_of_group;
 use crate::verifier::Evaluated;
 
 impl Run<'_> {
@@ -201,8 +202,9 @@ impl Run<'_> {
                 let rate = gflops(evaluated);
                 self.emitter.judged(text, rate.is_some());
                 if let Some(rate) = rate {
+                    let class = class_of_group([evaluated.outcomes.last()]);
                     self.archive
-                        .observe(text, evaluated.techniques, rate, drawn);
+                        .observe(text, evaluated.techniques, class, rate, drawn);
                 }
             }
         }
