@@ -153,8 +153,8 @@ async fn serve_head(path: &Path) -> Result<()> {
 }
 
 /// Starts the cluster of the file `config`, with `program` as the binary of its head and nodes; returns when
-/// every node has joined. A cluster whose head was killed goes on: the nodes that still run, and what they run,
-/// are taken over.
+/// every node has joined; nodes on other machines that cannot be launched are not waited for, and [`status`] says why. A
+/// cluster whose head was killed goes on: the nodes that still run, and what they run, are taken over.
 ///
 /// # Errors
 /// Where the file or this machine does not allow it; nothing new is left running then.

@@ -239,6 +239,7 @@ impl World {
                     }
                 }
             }
+            self.look();
             self.act();
             assert!(
                 !stuck || self.fleet.next_deadline() != Some(self.now),

@@ -51,6 +51,8 @@ impl NodeConfig {
 
 #[cfg(test)]
 mod tests {
+    use toml::{Table, Value};
+
     use crate::cluster::ClusterConfig;
 
     #[test]
@@ -64,8 +66,12 @@ mod tests {
         };
         let here = node(text);
         let listen = "10.0.0.2:7".parse().unwrap();
-        let table = here.to_toml(listen);
-        let mut there = node(&format!("[observe]\nexpose = true\n[[node]]\n{table}"));
+        let written = |table| {
+            let file =
+                Table::from_iter([("node".to_owned(), Value::Array(vec![Value::Table(table)]))]);
+            format!("{file}[observe]\nexpose = true\n")
+        };
+        let mut there = node(&written(here.to_toml(listen)));
         assert_eq!(
             (&there.host, there.listen),
             (&super::super::Host::Local, listen)
@@ -76,7 +82,7 @@ mod tests {
         assert_eq!(there, here);
         // Of what is not said nothing is said there, either.
         let bare = node("[[node]]\nname = \"a\"");
-        let mut there = node(&format!("[[node]]\n{}", bare.to_toml(bare.listen)));
+        let mut there = node(&written(bare.to_toml(bare.listen)));
         there.places = bare.places.clone();
         assert_eq!(there, bare);
     }

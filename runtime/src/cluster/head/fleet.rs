@@ -118,7 +118,8 @@ impl Head<'_> {
         let Some(desk) = self.fleet.as_mut().filter(|desk| desk.fleet.has(name)) else {
             return false;
         };
-        let wait = match in_order {
+        // What was cancelled has not failed.
+        let wait = match in_order || desk.fleet.is_leaving(name) {
             true => {
                 self.launchers.off(name);
                 Some(Duration::ZERO)

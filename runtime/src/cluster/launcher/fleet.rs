@@ -139,6 +139,11 @@ impl Fleet {
         }
     }
 
+    /// Whether it was told to go.
+    pub fn is_leaving(&self, name: &str) -> bool {
+        self.seats.get(name) == Some(&Seat::Leaving)
+    }
+
     /// It does not leave after all.
     pub fn stays(&mut self, name: &str, now: Duration) {
         if let Some(seat @ Seat::Leaving) = self.seats.get_mut(name) {
