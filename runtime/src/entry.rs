@@ -10,6 +10,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, ExitCode, Stdio};
 use std::time::{Duration, Instant};
 
+mod down;
 mod join;
 mod launched;
 mod order;
@@ -18,7 +19,7 @@ mod role;
 use self::role::Role;
 use crate::cluster::client::Cluster;
 use crate::cluster::state_dir::StateDir;
-use crate::cluster::{ClusterConfig, HeadStore, Owner, head, launcher};
+use crate::cluster::{ClusterConfig, Owner, head};
 use crate::control::{PeerRole, Request};
 use crate::error::{Error, Result};
 use crate::node;
@@ -28,6 +29,7 @@ use crate::wire::Identity;
 
 mod watch;
 
+pub use down::down;
 pub use join::{Joiner, join_cluster};
 pub use order::{drain, scale, token};
 pub use watch::{timeline, watch};
@@ -232,52 +234,6 @@ fn start(program: &Path, config: &Path, tie: Stdio) -> Result<Option<std::proces
         }
     }
 }
-
-/// Ends the cluster of the file `config`; returns when its processes are gone and nothing of it is left on
-/// this machine. Where its head was killed, that is what it left: nodes that wait for it, its state, cgroups.
-///
-/// # Errors
-/// [`Error::NotUp`] where there is none, after what a killed one may have left has been removed.
-pub fn down(config: &Path) -> Result<()> {
-    let config_path = absolute(config)?;
-    let loaded = ClusterConfig::load(&config_path)?;
-    let state = StateDir::of(&loaded);
-    let mut ended = 0;
-    // The guard first, which ends its head: else it would start another.
-    for process in [StateDir::guard, StateDir::head] {
-        if let Some(holder) = process(&state) {
-            ended += 1;
-            holder.terminate()?;
-            holder.await_end();
-        }
-    }
-    // What a head has not ended that was killed.
-    for (name, holder) in state.nodes() {
-        ended += 1;
-        tracing::info!(%name, "ends a node that has no head");
-        holder.end(NODE_ENDS_WITHIN)?;
-    }
-    // On other machines, too.
-    let far = match launcher::any_left(&loaded) {
-        true => in_system(launcher::end_left(&loaded)),
-        false => Ok(0),
-    };
-    ended += *far.as_ref().unwrap_or(&1);
-    HeadStore::put_aside(&state.head_store())?;
-    // Also what a cluster left that was killed.
-    crate::isolate::sweep_stale().map_err(|e| Error::Refused(e.to_string()))?;
-    far?;
-    if ended == 0 {
-        return Err(Error::NotUp {
-            config: config.to_owned(),
-            why: "its head does not run".to_owned(),
-        });
-    }
-    Ok(())
-}
-
-// Longer than a node waits for its actors.
-const NODE_ENDS_WITHIN: Duration = Duration::from_secs(8);
 
 /// The cluster of the file `config` at this moment.
 ///

@@ -11,6 +11,10 @@ use crate::cluster::membership::Health;
 use crate::cluster::pools::MemberState;
 use crate::cluster::{ActorRecord, ActorState, Demand, HeadState};
 
+mod launches;
+
+pub use launches::{FleetStatus, LaunchStatus};
+
 // How many of the dead are shown to people who have not asked for all.
 const DEAD_SHOWN: usize = 5;
 
@@ -37,72 +41,6 @@ pub struct Status {
     pub launches: Vec<LaunchStatus>,
     /// What launchers do by themselves, where they may.
     pub fleets: Vec<FleetStatus>,
-}
-
-/// The nodes that a launcher starts when actors wait for room.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-pub struct FleetStatus {
-    /// The launcher.
-    pub launcher: String,
-    /// Nodes that are members and may stay.
-    pub up: u32,
-    /// Nodes that are on their way.
-    pub coming: u32,
-    /// Nodes that leave.
-    pub leaving: u32,
-    /// Most nodes at once.
-    pub most: u32,
-    /// The last decisions, the oldest first: seconds since, and what and why.
-    pub decisions: Vec<(f64, String)>,
-}
-
-impl FleetStatus {
-    /// How many nodes it has.
-    pub(crate) fn in_words(&self) -> String {
-        let mut text = format!("{} of at most {}", self.up, self.most);
-        for (count, what) in [(self.coming, "coming"), (self.leaving, "leaving")] {
-            if count > 0 {
-                text.push_str(&format!(", {count} {what}"));
-            }
-        }
-        text
-    }
-}
-
-/// A node that is on its way, or failed to come.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-pub struct LaunchStatus {
-    /// Its name.
-    pub node: String,
-    /// Where it is launched: `local`, or `ssh:` and the host.
-    pub host: String,
-    /// How far it is; why it failed, and what to do, if it did.
-    pub state: String,
-    /// Whether the last attempt failed.
-    pub failed: bool,
-    /// Attempts in a row that failed.
-    pub attempts: u32,
-    /// Seconds since it is on its way, or was given up.
-    pub for_s: Option<f64>,
-    /// Seconds until it is tried again.
-    pub again_s: Option<f64>,
-}
-
-impl LaunchStatus {
-    /// How it stands, in a sentence.
-    pub(crate) fn in_words(&self) -> String {
-        match (self.failed, self.again_s, self.for_s) {
-            (true, Some(again), _) => format!(
-                "failed ({} in a row), again in {again:.0} s: {}",
-                self.attempts, self.state
-            ),
-            (true, None, _) => format!("given up: {}", self.state),
-            (false, _, for_s) => {
-                let since = for_s.unwrap_or_default();
-                format!("pending for {since:.0} s: {}", self.state)
-            }
-        }
-    }
 }
 
 /// A process that is neither the head's nor a node's.
@@ -366,26 +304,7 @@ impl fmt::Display for Status {
             "address",
         ];
         table(f, &head, rows.collect())?;
-        if !self.fleets.is_empty() {
-            writeln!(f)?;
-            let row = |fleet: &FleetStatus| {
-                let last = fleet.decisions.last();
-                let last = last.map(|(ago, why)| format!("{why} ({ago:.0} s ago)"));
-                vec![
-                    fleet.launcher.clone(),
-                    fleet.in_words(),
-                    last.unwrap_or_default(),
-                ]
-            };
-            let rows = self.fleets.iter().map(row).collect();
-            table(f, &["launcher", "nodes", "last decision"], rows)?;
-        }
-        if !self.launches.is_empty() {
-            writeln!(f)?;
-            let row = |l: &LaunchStatus| vec![l.node.clone(), l.host.clone(), l.in_words()];
-            let rows = self.launches.iter().map(row);
-            table(f, &["launched", "on", "state"], rows.collect())?;
-        }
+        launches::write(self, f)?;
         if !self.metrics.is_empty() {
             writeln!(f)?;
             let rows = self
