@@ -112,7 +112,10 @@ impl ChatTemplate {
     ) -> Result<String, PolicyError> {
         let messages = messages.iter().map(|message| {
             let (role, content) = (message.role.as_str(), message.content.as_str());
-            Value::from(BTreeMap::from([("role", role), ("content", content)]))
+            Value::from(BTreeMap::from([
+                ("role", Value::from(role)),
+                ("content", Value::from(content)),
+            ]))
         });
         let given = [
             ("messages", Value::from(messages.collect::<Vec<_>>())),
@@ -121,8 +124,11 @@ impl ChatTemplate {
             ("documents", Value::from(())),
         ];
         let special = self.special.iter();
-        let special = special.map(|(name, token)| (name.as_str(), Value::from(token.as_str())));
-        let context: BTreeMap<&str, Value> = given.into_iter().chain(special).collect();
+        let special = special.map(|(name, token)| (name.clone(), Value::from(token.as_str())));
+        let context: BTreeMap<String, Value> = (given.into_iter())
+            .map(|(name, value)| (name.to_owned(), value))
+            .chain(special)
+            .collect();
         let template = self.environment.get_template(NAME);
         template
             .and_then(|template| template.render(context))
