@@ -5,6 +5,7 @@
 #![cfg(feature = "torch")]
 
 use std::path::PathBuf;
+use std::sync::Once;
 
 use corehold_actors::policy::{
     ChatMessage, ChatTemplate, GenerationConfig, ModelConfig, Policy, SamplingConfig, Tokenizer,
@@ -16,6 +17,9 @@ use tch::{Kind, Tensor};
 const TOLERANCE: f64 = 1e-4;
 
 fn folder() -> PathBuf {
+    // Other tests run beside this one.
+    static ONCE: Once = Once::new();
+    ONCE.call_once(|| tch::set_num_threads(1));
     std::env::var_os("QWEN2_VECTORS").map_or_else(
         || {
             PathBuf::from(concat!(

@@ -11,7 +11,8 @@ use std::path::Path;
 
 use minijinja::syntax::SyntaxConfig;
 use minijinja::value::{Kwargs, Value};
-use minijinja::{Environment, Error, ErrorKind};
+use minijinja::{Environment, Error, ErrorKind, State};
+use minijinja_contrib::pycompat;
 use serde::{Deserialize, Serialize};
 
 use super::PolicyError;
@@ -85,8 +86,7 @@ impl ChatTemplate {
             .lstrip_blocks(true)
             .build();
         environment.set_syntax(syntax.map_err(|error| failed(origin, &error))?);
-        environment
-            .set_unknown_method_callback(minijinja_contrib::pycompat::unknown_method_callback);
+        environment.set_unknown_method_callback(python_method);
         environment.add_function("raise_exception", raise_exception);
         environment.add_function("strftime_now", strftime_now);
         environment.add_filter("tojson", tojson);
@@ -146,6 +146,35 @@ fn failed(origin: &str, error: &Error) -> PolicyError {
         origin: origin.to_owned(),
         reason: format!("{error:#}"),
     }
+}
+
+/// The methods of Python's strings, lists and dictionaries.
+fn python_method(
+    state: &State<'_, '_>,
+    value: &Value,
+    method: &str,
+    arguments: &[Value],
+) -> Result<Value, Error> {
+    match (method, value.as_str(), arguments) {
+        // The library's own begins a word after blanks only.
+        ("title", Some(text), []) => Ok(Value::from(title(text))),
+        _ => pycompat::unknown_method_callback(state, value, method, arguments),
+    }
+}
+
+/// Every letter after something that is none is a capital one, and no other.
+fn title(text: &str) -> String {
+    let mut inside = false;
+    let mut titled = String::with_capacity(text.len());
+    for character in text.chars() {
+        if inside {
+            titled.extend(character.to_lowercase());
+        } else {
+            titled.extend(character.to_uppercase());
+        }
+        inside = character.is_alphabetic();
+    }
+    titled
 }
 
 fn raise_exception(message: &str) -> Result<Value, Error> {
