@@ -13,6 +13,7 @@ const JAIL: &str = "src/kernel/compiler/jail";
 /// Compiles `main.rs` of both folders to `OUT_DIR/runner` and `OUT_DIR/jail`.
 pub fn build() {
     for shared in [
+        "src/kernel/sealed/invoke.rs",
         "src/kernel/sealed/layout.rs",
         "src/kernel/compiler/protocol.rs",
     ] {

@@ -13,7 +13,7 @@ use corehold::cluster::LabelTest;
 use corehold::isolate::{HoldOptions, Slot, Topology, sweep_stale};
 use corehold::prelude::*;
 use corehold::{Pool, entry};
-use corehold_actors::benchmark::{Benchmark, Timing};
+use corehold_actors::benchmark::{Benchmark, Measurer, Timing};
 use corehold_actors::kernel::sealed::{self, Budget, Shape};
 use corehold_actors::kernel::{
     Binary, Compiler, CompletionStyle, Kernel, Outcome, Problem, Verdict, grammar,
@@ -184,7 +184,8 @@ async fn stream_through(
     let evaluate = |body: &String| {
         let message = Evaluate {
             completion: body.clone(),
-            benchmark: benchmark.clone(),
+            benchmark: Measurer::One(benchmark.clone()),
+            alike: None,
             timing: timing(),
             measurements: 1,
             enough: None,

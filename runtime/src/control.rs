@@ -6,7 +6,7 @@ use std::time::Duration;
 use serde::{Deserialize, Serialize};
 
 use crate::cluster::{
-    CallerLoad, DeathCause, DeathRecord, GroupRequest, LastWords, PoolRequest, Return,
+    CallerLoad, DeathCause, DeathRecord, GroupRequest, LastWords, MemberPlace, PoolRequest, Return,
     SpawnRequest, StartOrder,
 };
 use crate::ids::{ActorId, GroupId, NodeId, PoolId};
@@ -197,11 +197,11 @@ pub(crate) enum FromHead {
         name: String,
         why: String,
     },
-    /// To who watches it: the members of a pool that are given asks, and where each lives if that is known.
+    /// To who watches it: the members of a pool that are given asks, and where each lives.
     Members {
         pool: PoolId,
         version: u64,
-        members: Vec<(ActorId, Option<SocketAddr>)>,
+        members: Vec<MemberPlace>,
     },
     /// To who watches it: a pool is over.
     PoolOver { pool: PoolId, why: String },

@@ -11,13 +11,14 @@ use std::process::{Command, ExitCode, Stdio};
 use std::time::{Duration, Instant};
 
 mod join;
+mod launched;
 mod order;
 mod role;
 
 use self::role::Role;
 use crate::cluster::client::Cluster;
 use crate::cluster::state_dir::StateDir;
-use crate::cluster::{ClusterConfig, HeadStore, Owner, head};
+use crate::cluster::{ClusterConfig, HeadStore, Owner, head, launcher};
 use crate::control::{PeerRole, Request};
 use crate::error::{Error, Result};
 use crate::node;
@@ -76,6 +77,9 @@ pub fn serve_role() -> Option<ExitCode> {
                 Role::Node { config, name, head } => {
                     node::run(ClusterConfig::load(&config)?, &name, head).await
                 }
+                Role::Keeper { state } => return node::keeper::run(state).await,
+                Role::Launched { state } => launched::run(&state).await,
+                Role::Reap { state } => node::keeper::reap(&state),
                 Role::Worker { config, vitals } => {
                     node::run_worker(ClusterConfig::load(&config)?, vitals).await
                 }
@@ -253,9 +257,16 @@ pub fn down(config: &Path) -> Result<()> {
         tracing::info!(%name, "ends a node that has no head");
         holder.end(NODE_ENDS_WITHIN)?;
     }
+    // On other machines, too.
+    let far = match launcher::any_left(&loaded) {
+        true => in_system(launcher::end_left(&loaded)),
+        false => Ok(0),
+    };
+    ended += *far.as_ref().unwrap_or(&1);
     HeadStore::put_aside(&state.head_store())?;
     // Also what a cluster left that was killed.
     crate::isolate::sweep_stale().map_err(|e| Error::Refused(e.to_string()))?;
+    far?;
     if ended == 0 {
         return Err(Error::NotUp {
             config: config.to_owned(),

@@ -1,6 +1,8 @@
 //! The benchmark actor: it holds cores and measures on them what a verifier sends, one kernel at a time.
 
 mod baseline;
+mod measurer;
+mod recorded;
 
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -10,14 +12,18 @@ use corehold::isolate::{Isolation, Slot, Turned};
 use corehold::prelude::*;
 
 pub use baseline::{Baseline, BaselineError};
+pub use measurer::Measurer;
+pub use recorded::Recorded;
 
-use crate::kernel::sealed::{self, Budget, Shape};
-use crate::kernel::{Binary, Outcome, Problem, class_of};
+use crate::kernel::sealed::{self, Budget};
+use crate::kernel::{Binary, Measurement, Outcome, Problem, class_of};
 
 /// Measures kernels of one problem on the cores that it holds.
 #[derive(Serialize, Deserialize)]
 pub struct Benchmark {
     problem: Problem,
+    /// Rates that stand for measurements.
+    recorded: Option<Recorded>,
     /// What these cores can do at most: the highest that was measured in this life.
     #[serde(skip)]
     peak: Option<sealed::Peak>,
@@ -28,7 +34,16 @@ impl Benchmark {
     pub fn new(problem: Problem) -> Self {
         Self {
             problem,
+            recorded: None,
             peak: None,
+        }
+    }
+
+    /// One that measures nothing and holds nothing: it answers by these rates.
+    pub fn recorded(problem: Problem, rates: Recorded) -> Self {
+        Self {
+            recorded: Some(rates),
+            ..Self::new(problem)
         }
     }
 
@@ -68,21 +83,33 @@ impl Benchmark {
         let peak = self.peak(&slot)?;
         let budget = Budget {
             trusted_libraries,
-            caches: self.problem.caches,
             ..timing.budget()
         };
-        let shape = Shape::of(&self.problem.timed_shape).ok_or(BenchmarkError::NoShape)?;
-        let symbol = self.problem.symbol.clone();
-        let measure = |peak: sealed::Peak| {
-            sealed::measure(binary, &symbol, shape, &slot, peak.gflops, &budget).map_err(harness)
+        let measure = |problem: &Problem, peak: sealed::Peak| {
+            sealed::measure_problem(binary, problem, &slot, peak.gflops, &budget).map_err(harness)
         };
-        let outcome = measure(peak)?;
+        let outcome = measure(&self.problem, peak)?;
         if sealed::is_above_peak(&outcome) {
             let again = self.measure_peak(&slot)?;
-            return measure(again);
+            return measure(&self.problem, again);
         }
         Ok(outcome)
     }
+}
+
+fn env() -> Result<corehold::actor::ActorEnv, BenchmarkError> {
+    corehold::current().ok_or(BenchmarkError::NoSlot)
+}
+
+/// With the node that measured, and a number of its own.
+fn signed(outcome: Outcome) -> Result<Outcome, BenchmarkError> {
+    let (node, number) = (env()?.node, rand::random());
+    let sign = |m| Measurement { node, number, ..m };
+    Ok(match outcome {
+        Outcome::Measured(m) => Outcome::Measured(sign(m)),
+        Outcome::Contaminated(m) => Outcome::Contaminated(sign(m)),
+        failed @ Outcome::Failed(_) => failed,
+    })
 }
 
 /// Measurements of the peak, of which the highest counts.
@@ -100,15 +127,15 @@ pub enum BenchmarkError {
         "the benchmark holds no cores: spawn it with `.hold_cores(n)` on a node with `held` cores"
     )]
     NoSlot,
-    /// The problem has no shape that this harness can time.
-    #[error("the problem's `timed_shape` is not m, n, k")]
-    NoShape,
     /// The harness itself failed.
     #[error(
         "the measurement could not be made: {0}; `corehold doctor` shows what this machine lacks"
     )]
     Harness(String),
 }
+
+/// About what a batch of timed calls takes.
+pub const BATCH: Duration = Duration::from_millis(15);
 
 /// How much a measurement may take.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -139,6 +166,8 @@ impl Timing {
 pub struct Measure {
     /// The kernel.
     pub binary: Binary,
+    /// Hash of its code's normal form, in hexadecimal.
+    pub hash: String,
     /// How much it may take.
     pub timing: Timing,
 }
@@ -166,8 +195,8 @@ pub struct Machine {
     pub class: String,
     /// The held cores.
     pub cores: Vec<u32>,
-    /// How well they are fenced off.
-    pub isolation: Isolation,
+    /// How well they are fenced off; `None` where it holds none, since it measures nothing.
+    pub isolation: Option<Isolation>,
     /// What else was set on the machine for them, and what could not be.
     pub knobs: Vec<Turned>,
     /// Their measured peak in GFLOPS (fused multiply-adds in registers).
@@ -198,9 +227,16 @@ impl Handler<Measure> for Benchmark {
     // Blocks its own thread on purpose: one measurement at a time is the point.
     fn handle(&mut self, message: Measure, _: &mut Self::Context) -> Self::Result {
         let start = std::time::Instant::now();
-        let outcome = self.measure(&message.binary, &message.timing, Vec::new())?;
+        let outcome = match &self.recorded {
+            Some(rates) => {
+                // As long as the timed calls would take: queues and pools see what they would see.
+                std::thread::sleep(BATCH * message.timing.min_batches);
+                rates.outcome(&message.hash, &env()?.class)
+            }
+            None => self.measure(&message.binary, &message.timing, Vec::new())?,
+        };
         Ok(Measured {
-            outcome,
+            outcome: signed(outcome)?,
             seconds: start.elapsed().as_secs_f64(),
         })
     }
@@ -211,18 +247,30 @@ impl Handler<Describe> for Benchmark {
     type Result = Result<Machine, BenchmarkError>;
 
     fn handle(&mut self, _: Describe, _: &mut Self::Context) -> Self::Result {
-        let env = corehold::current().ok_or(BenchmarkError::NoSlot)?;
+        let env = env()?;
+        if let Some(rates) = &self.recorded {
+            return Ok(Machine {
+                node: env.node,
+                class: env.class,
+                cores: Vec::new(),
+                isolation: None,
+                knobs: Vec::new(),
+                peak_gflops: rates.highest(),
+                clock_ghz: 0.0,
+                baseline: None,
+            });
+        }
         let slot = self.slot()?;
         let peak = self.peak(&slot)?;
         Ok(Machine {
             node: env.node,
             class: class_of(&slot),
             cores: slot.cores().iter().copied().collect(),
-            isolation: slot.isolation(),
+            isolation: Some(slot.isolation()),
             knobs: slot.knobs().to_vec(),
             peak_gflops: peak.gflops,
             clock_ghz: peak.clock_ghz,
-            baseline: Baseline::find(),
+            baseline: Baseline::find_for(&self.problem),
         })
     }
 }
@@ -233,14 +281,15 @@ impl Handler<MeasureBaseline> for Benchmark {
 
     fn handle(&mut self, message: MeasureBaseline, _: &mut Self::Context) -> Self::Result {
         let start = std::time::Instant::now();
-        let Some(library) = Baseline::find() else {
+        let library = Baseline::find_for(&self.problem).filter(|_| self.recorded.is_none());
+        let Some(library) = library else {
             return Ok(None);
         };
         let baseline = Baseline::build(&self.problem, &library)
             .map_err(|e| BenchmarkError::Harness(e.to_string()))?;
         let outcome = self.measure(&baseline.binary, &message.timing, vec![baseline.library])?;
         Ok(Some(Measured {
-            outcome,
+            outcome: signed(outcome)?,
             seconds: start.elapsed().as_secs_f64(),
         }))
     }

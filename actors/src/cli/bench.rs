@@ -9,8 +9,8 @@ use serde::Serialize;
 
 use super::reproduce::Reproduce;
 use super::{Failure, compare, out};
-use crate::kernel::sealed::{self, Budget, Shape};
-use crate::kernel::{Compiler, Kernel, Outcome, Problem, Verdict};
+use crate::kernel::sealed::{self, Budget};
+use crate::kernel::{Compiler, Kernel, Outcome, Problem, Unit, Verdict};
 use crate::verifier::judge;
 
 #[derive(Args)]
@@ -40,6 +40,9 @@ pub(super) struct Bench {
 struct Report {
     verdict: Verdict,
     outcome: Option<Outcome>,
+    /// What the rate and the peak are counted in, though their keys say `gflops`.
+    unit: Unit,
+    /// The highest rate that is believed: the measured peak times the problem's ceiling.
     peak_gflops: Option<f64>,
     techniques: Vec<&'static str>,
     /// All that the measurement depends on; `null` where none was made.
@@ -59,6 +62,7 @@ impl Bench {
         let mut report = Report {
             verdict: evaluated.verdict,
             outcome: None,
+            unit: problem.unit,
             peak_gflops: None,
             techniques: evaluated.techniques.iter().map(|t| t.name()).collect(),
             reproduce: None,
@@ -66,18 +70,14 @@ impl Bench {
         if let Some(binary) = binary {
             let slot = self.hold()?;
             let peak = sealed::measure_peak(&slot)?;
-            let shape =
-                Shape::of(&problem.timed_shape).ok_or("the problem has no shape m, n, k")?;
             let budget = Budget {
                 min_batches: 20,
                 max_batches: 60,
                 max_seconds: 10.0,
-                caches: problem.caches,
                 ..Budget::default()
             };
-            let outcome =
-                sealed::measure(&binary, &problem.symbol, shape, &slot, peak.gflops, &budget)?;
-            report.peak_gflops = Some(peak.gflops);
+            let outcome = sealed::measure_problem(&binary, &problem, &slot, peak.gflops, &budget)?;
+            report.peak_gflops = Some(peak.gflops * problem.ceiling);
             report.reproduce = Some(Reproduce::of(&problem, &code, &compiler, &slot));
             report.outcome = Some(outcome);
         }
@@ -136,19 +136,25 @@ fn text(report: &Report, file: &Path) -> String {
         None => vec![format!("failed: {}", report.verdict)],
         Some(Outcome::Failed(verdict)) => vec![format!("failed while it was timed: {verdict}")],
         Some(Outcome::Contaminated(m)) => vec![format!(
-            "contaminated: about {:.1} GFLOPS, but the core was not the kernel's own ({:.1} % of the time waiting, {:.1} % \
+            "contaminated: about {:.1} {}, but the core was not the kernel's own ({:.1} % of the time waiting, {:.1} % \
              of it taken by others)",
             m.gflops,
+            report.unit,
             m.contamination.run_delay * 100.0,
             m.contamination.foreign * 100.0
         )],
         Some(Outcome::Measured(m)) => vec![
             format!(
-                "{:.2} GFLOPS ({:.2} to {:.2}), {:.1} % of the measured peak of {:.1}",
+                "{:.2} {} ({:.2} to {:.2}), {:.1} % of {} {:.1}",
                 m.gflops,
+                report.unit,
                 m.interval.0,
                 m.interval.1,
                 m.share_of_peak * 100.0,
+                match report.unit {
+                    Unit::Gflops => "the measured peak of",
+                    Unit::Bytes | Unit::Operations => "what the core can do at most,",
+                },
                 report.peak_gflops.unwrap_or_default()
             ),
             format!(
@@ -159,9 +165,12 @@ fn text(report: &Report, file: &Path) -> String {
                 m.mad_s / m.median_s * 100.0
             ),
             format!(
-                "calibration: {:.2} GFLOPS of a fixed product then ({:.2} times that), {:.1} of multiply-adds in registers",
+                "calibration: {:.2} GFLOPS of a fixed product then{}, {:.1} of multiply-adds in registers",
                 m.calibration.gflops,
-                m.gflops / m.calibration.gflops,
+                match report.unit {
+                    Unit::Gflops => format!(" ({:.2} times that)", m.gflops / m.calibration.gflops),
+                    Unit::Bytes | Unit::Operations => String::new(),
+                },
                 m.calibration.peak_gflops
             ),
             format!(

@@ -8,8 +8,8 @@ use rand::{RngExt as _, SeedableRng as _};
 use serde::Serialize;
 
 use super::{Failure, out};
-use crate::kernel::sealed::{self, Budget, Shape};
-use crate::kernel::{Binary, Compiler, Kernel, Outcome, Problem};
+use crate::kernel::sealed::{self, Budget};
+use crate::kernel::{Binary, Compiler, Kernel, Outcome, Problem, Unit};
 use crate::verifier::judge;
 
 /// Pairs of measurements: a machine's rate wanders, so each is compared with its neighbour in time.
@@ -24,7 +24,9 @@ const RESAMPLED: usize = 10_000;
 pub(super) struct Comparison {
     /// The files, as named.
     pub kernels: [PathBuf; 2],
-    /// Median GFLOPS of each.
+    /// What the rates are counted in.
+    pub unit: Unit,
+    /// Median rate of each.
     pub gflops: [f64; 2],
     /// How many times as fast the second is: the median over the pairs.
     pub ratio: f64,
@@ -65,18 +67,14 @@ pub(super) fn compare(
     slot: &Slot,
 ) -> Result<Option<Comparison>, Failure> {
     let peak = sealed::measure_peak(slot)?;
-    let shape = Shape::of(&problem.timed_shape).ok_or("the problem has no shape m, n, k")?;
-    let budget = Budget {
-        caches: problem.caches,
-        ..Budget::default()
-    };
+    let budget = Budget::default();
     let mut pairs: Vec<[f64; 2]> = Vec::new();
     for round in 0..ROUNDS {
         let mut rates = [None; 2];
         // In turn, and each as often first: what the one leaves behind meets both alike.
         for which in [round % 2, 1 - round % 2] {
             let binary = &binaries[which];
-            match sealed::measure(binary, &problem.symbol, shape, slot, peak.gflops, &budget)? {
+            match sealed::measure_problem(binary, problem, slot, peak.gflops, &budget)? {
                 Outcome::Measured(m) => rates[which] = Some(m.gflops),
                 Outcome::Contaminated(_) => {}
                 Outcome::Failed(verdict) => {
@@ -97,11 +95,15 @@ pub(super) fn compare(
         ))?;
         return Ok(None);
     }
-    Ok(Some(Comparison::of([&files[0], &files[1]], &pairs)))
+    Ok(Some(Comparison::of(
+        [&files[0], &files[1]],
+        &pairs,
+        problem.unit,
+    )))
 }
 
 impl Comparison {
-    fn of(kernels: [&Path; 2], pairs: &[[f64; 2]]) -> Self {
+    fn of(kernels: [&Path; 2], pairs: &[[f64; 2]], unit: Unit) -> Self {
         let mut rng = StdRng::seed_from_u64(0);
         let ratios: Vec<f64> = pairs.iter().map(|[a, b]| b / a).collect();
         let ratio = median(ratios.clone());
@@ -114,6 +116,7 @@ impl Comparison {
         let agree = |m: &&f64| (**m > 1.0) == (ratio > 1.0);
         Self {
             kernels: kernels.map(Path::to_owned),
+            unit,
             gflops: [0, 1].map(|i| median(pairs.iter().map(|pair| pair[i]).collect())),
             ratio,
             interval: (at(0.025), at(0.975)),
@@ -134,7 +137,7 @@ impl Comparison {
         let width = names.iter().map(|n| n.chars().count()).max().unwrap_or(0);
         let mut text = String::new();
         for (name, rate) in names.iter().zip(self.gflops) {
-            text += &format!("{name:<width$}  {rate:6.2} GFLOPS\n");
+            text += &format!("{name:<width$}  {rate:6.2} {}\n", self.unit);
         }
         let (faster, slower, ratio, low, high) = if self.ratio >= 1.0 {
             (b, a, self.ratio, self.interval.0, self.interval.1)
@@ -181,7 +184,7 @@ mod tests {
 
     fn of(ratios: &[f64]) -> Comparison {
         let pairs: Vec<[f64; 2]> = ratios.iter().map(|r| [10.0, 10.0 * r]).collect();
-        Comparison::of([Path::new("a.c"), Path::new("b.c")], &pairs)
+        Comparison::of([Path::new("a.c"), Path::new("b.c")], &pairs, Unit::Gflops)
     }
 
     #[test]

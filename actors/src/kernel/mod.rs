@@ -17,7 +17,10 @@ pub use binary::Binary;
 pub use class::{class, class_of};
 pub use compiler::{Compiler, CompilerError, Jail};
 pub use completion::{CompletionStyle, Kernel};
-pub use problem::{Caches, Factor, Problem, ProblemError, RuleSet};
+pub use problem::{
+    Argument, ArgumentKind, Caches, Check, Element, Expression, Problem, ProblemError, Role,
+    RuleSet, Unit, Values,
+};
 pub use source::normal_form_hash;
 pub use techniques::{Technique, Techniques};
 pub use verdict::{Calibration, Contamination, Measurement, Outcome, Verdict};

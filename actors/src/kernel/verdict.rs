@@ -111,6 +111,12 @@ pub struct Measurement {
     /// Class of the node and slot that it was made on ([`super::class_of`]). Rates of unlike classes are never compared.
     #[serde(default)]
     pub class: String,
+    /// The node that made it; empty where it was made without a cluster.
+    #[serde(default)]
+    pub node: String,
+    /// A random number of its own: what has the same one is the same measurement. 0 where it was made without a cluster.
+    #[serde(default)]
+    pub number: u64,
     /// What disturbed it.
     pub contamination: Contamination,
 }

@@ -10,8 +10,8 @@ use actix::ResponseFuture;
 use corehold::prelude::*;
 use tokio::sync::Semaphore;
 
-use crate::benchmark::{Benchmark, Measure, Timing};
-use crate::kernel::sealed::{self, Limits, Shape};
+use crate::benchmark::{Measure, Measurer, Timing};
+use crate::kernel::sealed::{self, Limits};
 use crate::kernel::{
     Binary, Compiler, CompletionStyle, Kernel, Outcome, Problem, Techniques, Verdict,
     normal_form_hash, rules,
@@ -79,7 +79,9 @@ pub struct Evaluate {
     /// What the policy wrote.
     pub completion: String,
     /// Who measures it.
-    pub benchmark: Handle<Benchmark>,
+    pub benchmark: Measurer,
+    /// Kernels of one group are measured on one class of node, where the pool has several.
+    pub alike: Option<u64>,
     /// How much the measurement may take.
     pub timing: Timing,
     /// Separate measurements that are wanted, each from a fresh process; it stops early at a rate above `enough`.
@@ -191,11 +193,12 @@ async fn measure(
     for _ in 0..message.measurements {
         let request = Measure {
             binary: binary.clone(),
+            hash: evaluated.hash.clone(),
             timing: message.timing.clone(),
         };
         let measured = message
             .benchmark
-            .ask(request)
+            .measure(request, message.alike)
             .await
             .map_err(VerifierError::Benchmark)?
             .map_err(VerifierError::Measure)?;
@@ -266,12 +269,7 @@ fn verdict(
         Ok(binary) => binary,
         Err(verdict) => return Ok(Err(verdict)),
     };
-    let shapes: Vec<Shape> = problem
-        .check_shapes
-        .iter()
-        .filter_map(|s| Shape::of(s))
-        .collect();
-    let checked = sealed::check(&binary, &problem.symbol, &shapes, &Limits::default())
+    let checked = sealed::check_problem(&binary, problem, &Limits::default())
         .map_err(|e| VerifierError::Harness(e.to_string()))?;
     Ok(match checked {
         Verdict::Correct => Ok(binary),
@@ -279,7 +277,8 @@ fn verdict(
     })
 }
 
-fn hash_of(code: &str) -> String {
+/// The hash of a code's normal form, in hexadecimal, as [`Evaluated::hash`] has it.
+pub fn hash_of(code: &str) -> String {
     let hash = normal_form_hash(code);
     hash.iter().take(16).map(|b| format!("{b:02x}")).collect()
 }

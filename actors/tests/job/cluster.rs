@@ -64,6 +64,16 @@ impl JobCluster {
         cluster
     }
 
+    /// A cluster of this file, whose nodes hold no core.
+    pub fn up_holding_nothing(nodes: &str) -> Self {
+        let mut cluster = Self::written();
+        cluster.write("cluster.toml", nodes);
+        let up = cluster.corehold(&["up", "cluster.toml"]);
+        assert!(up.status.success(), "{}", text(&up));
+        cluster.up = true;
+        cluster
+    }
+
     /// A folder with the cluster's file.
     pub fn written() -> Self {
         let folder = tempfile::tempdir().unwrap();
@@ -145,7 +155,10 @@ impl JobCluster {
         assert!(down.status.success(), "{}", text(&down));
         self.up = false;
         assert_eq!(self.processes(), []);
-        assert_eq!(cgroups(), [] as [PathBuf; 0]);
+        // Another case's slot is not ours to miss.
+        if self.turn.is_some() {
+            assert_eq!(cgroups(), [] as [PathBuf; 0]);
+        }
     }
 
     pub fn logs(&self) -> String {

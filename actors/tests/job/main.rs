@@ -8,6 +8,7 @@ mod bad_input;
 mod cluster;
 mod compare;
 mod cut_short;
+mod pool;
 mod run;
 
 use cluster::{JobCluster, skip};

@@ -19,13 +19,13 @@ fn job(steps: u32) -> String {
     )
 }
 
-struct Training {
+pub(crate) struct Training {
     child: Child,
     record: std::path::PathBuf,
 }
 
 impl Training {
-    fn start(cluster: &JobCluster, args: &[&str]) -> Self {
+    pub(crate) fn start(cluster: &JobCluster, args: &[&str]) -> Self {
         let child = cluster
             .command(&[&["train", "job.toml"], args].concat())
             .stdout(Stdio::piped())
@@ -39,7 +39,7 @@ impl Training {
     }
 
     /// Waits until a step is in the record.
-    fn await_step(&mut self, step: u32) {
+    pub(crate) fn await_step(&mut self, step: u32) {
         let began = Instant::now();
         loop {
             let reached = Record::open(&self.record)
@@ -62,13 +62,13 @@ impl Training {
         }
     }
 
-    fn end(self) -> std::process::Output {
+    pub(crate) fn end(self) -> std::process::Output {
         self.child.wait_with_output().unwrap()
     }
 }
 
 /// Every step once, every sample of it once, each with a verdict; no reward without a measurement.
-fn assert_whole(cluster: &JobCluster, steps: u32) {
+pub(crate) fn assert_whole(cluster: &JobCluster, steps: u32) {
     let record = Record::open(&cluster.path().join("runs/short")).unwrap();
     let rows = record.steps().unwrap();
     let numbers: Vec<u32> = rows.iter().map(|r| r.step).collect();

@@ -110,7 +110,15 @@ fn only_the_same_job_resumes() {
 }
 
 #[test]
-fn a_record_of_the_schema_before_is_read_and_goes_on() {
+fn records_of_the_schemas_before_are_read_and_go_on() {
+    let third = ["node", "measurement"];
+    let second = ["share_of_peak", "calibration", "class"];
+    goes_on_from(2, &[&third[..], &second].concat());
+    goes_on_from(3, &third);
+}
+
+/// A record of such a schema, which lacks these columns.
+fn goes_on_from(schema: i64, lacks: &[&str]) {
     let tmp = tempfile::tempdir().unwrap();
     let mut record = Record::create(tmp.path(), &facts()).unwrap();
     let samples = [sample(0, 0, 0, "a", measured(12.0))];
@@ -120,12 +128,12 @@ fn a_record_of_the_schema_before_is_read_and_goes_on() {
     drop(record);
     let db = rusqlite::Connection::open(tmp.path().join(DATABASE)).unwrap();
     for table in ["samples", "guests"] {
-        for column in ["share_of_peak", "calibration", "class"] {
+        for column in lacks {
             db.execute_batch(&format!("ALTER TABLE {table} DROP COLUMN {column}"))
                 .unwrap();
         }
     }
-    db.pragma_update(None, "user_version", 2).unwrap();
+    db.pragma_update(None, "user_version", schema).unwrap();
     drop(db);
     let read = Record::open(tmp.path()).unwrap();
     assert_eq!(read.best().unwrap().unwrap().gflops, 12.0);
@@ -136,16 +144,25 @@ fn a_record_of_the_schema_before_is_read_and_goes_on() {
         .unwrap();
     drop(record);
     let db = rusqlite::Connection::open(tmp.path().join(DATABASE)).unwrap();
-    let ask = "SELECT class, share_of_peak, calibration FROM samples ORDER BY step";
+    let ask =
+        "SELECT class, share_of_peak, calibration, node, measurement FROM samples ORDER BY step";
     let mut rows = db.prepare(ask).unwrap();
-    type Row = (Option<String>, Option<f64>, Option<String>);
+    type Text = Option<String>;
+    type Row = (Text, Option<f64>, Text, Text, Text);
     let rows: Vec<Row> = rows
-        .query_map([], |r| Ok((r.get(0)?, r.get(1)?, r.get(2)?)))
+        .query_map([], |r| {
+            Ok((r.get(0)?, r.get(1)?, r.get(2)?, r.get(3)?, r.get(4)?))
+        })
         .unwrap()
         .map(Result::unwrap)
         .collect();
-    assert_eq!(rows[0], (None, None, None));
-    let (class, share, calibration) = &rows[1];
+    assert_eq!((&rows[0].3, &rows[0].4), (&None, &None));
+    if schema < 3 {
+        assert_eq!(rows[0], (None, None, None, None, None));
+    }
+    let (class, share, calibration, node, measurement) = &rows[1];
+    assert_eq!(node.as_deref(), Some("bench"));
+    assert_eq!(measurement.as_deref(), Some("000000000000001f"));
     assert_eq!(class.as_deref(), Some("some CPU, 1 core"));
     assert_eq!(*share, Some(0.2));
     assert_eq!(

@@ -23,6 +23,8 @@ pub fn measurement(gflops: f64) -> Measurement {
             peak_gflops: 59.0,
         },
         class: "some CPU, 1 core".to_owned(),
+        node: "bench".to_owned(),
+        number: 0x1f,
         contamination: Contamination {
             involuntary_switches: 2.5,
             ..Contamination::default()

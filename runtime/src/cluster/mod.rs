@@ -11,6 +11,7 @@
 //! - whose drivers are there in [`drivers`];
 //! - sets of like actors that grow and shrink by themselves in [`pools`];
 //! - what lets in a node that has no certificate in [`tokens`];
+//! - how nodes are started, and how many, in [`launcher`];
 //! - all of these composed, as the head's process drives it, in [`head_state`];
 //! - what of it outlives the head's process in [`snapshot`], and on disk in [`store`].
 
@@ -35,7 +36,7 @@ pub mod tokens;
 // The processes that stand around the machines.
 pub(crate) mod client;
 pub(crate) mod head;
-mod launcher;
+pub mod launcher;
 pub(crate) mod state_dir;
 
 pub use affinity::{Affinity, AffinityTo};
@@ -52,7 +53,7 @@ pub use ids::{ActorId, BundleRef, GroupId, Holder, NodeId, Owner, PoolId};
 pub use label::{LabelRule, LabelTest};
 pub use membership::{DrainOrder, DrainStage, Draining, Hello, MemberAction, MemberEvent};
 pub use placement::Strategy;
-pub use pools::{CallerLoad, PoolAction, PoolEvent, PoolRecord, PoolRequest, Sizing};
+pub use pools::{CallerLoad, MemberPlace, PoolAction, PoolEvent, PoolRecord, PoolRequest, Sizing};
 pub use snapshot::{Change, NameRow, Snapshot};
 pub use store::{HeadStore, StoreError};
 pub use supervision::{Backoff, DeathCause, Restart, Terms};

@@ -70,6 +70,16 @@ impl StateDir {
         self.root.join("programs")
     }
 
+    /// The folder that tells which nodes were launched on other machines.
+    pub(crate) fn launched(&self) -> PathBuf {
+        self.root.join("launched")
+    }
+
+    /// The state folder at `root`.
+    pub(crate) fn at(root: PathBuf) -> Self {
+        Self { root }
+    }
+
     /// Makes the folder and its subfolders.
     pub(crate) fn create(&self) -> Result<()> {
         use std::os::unix::fs::DirBuilderExt as _;
@@ -119,6 +129,20 @@ impl StateDir {
         })?;
         claim.publish(None)?;
         Ok(claim)
+    }
+
+    /// Claims the place of the keeper of a launched node, whose folder this is.
+    pub(crate) fn claim_keeper(&self) -> Result<Claim> {
+        let mut claim = self.claim(self.root.join("keeper"), |pid| {
+            format!("a node of this name runs already, kept by process {pid}")
+        })?;
+        claim.publish(None)?;
+        Ok(claim)
+    }
+
+    /// The keeper of a launched node, if it lives.
+    pub(crate) fn keeper(&self) -> Option<Holder> {
+        holder(&self.root.join("keeper"))
     }
 
     fn up_already(&self) -> String {

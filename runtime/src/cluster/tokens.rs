@@ -35,6 +35,12 @@ pub enum TokenRefused {
          nodes with `--uses N`"
     )]
     Used,
+    /// It was taken back.
+    #[error(
+        "this token was taken back: the launch that it was made for is over; a launched node needs no token of yours, and for \
+         another make one with `corehold token`"
+    )]
+    Revoked,
 }
 
 /// There are too many that are valid.
@@ -101,6 +107,13 @@ impl Tokens {
             }
         }
         Ok(())
+    }
+
+    /// Takes one back, if it is valid still.
+    pub fn revoke(&mut self, digest: &Digest) {
+        if self.valid.contains_key(digest) {
+            self.end(*digest, TokenRefused::Revoked);
+        }
     }
 
     /// Whether any is valid.

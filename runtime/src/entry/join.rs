@@ -57,7 +57,11 @@ pub fn join_cluster(joiner: &Joiner) -> Result<()> {
         // What this machine has not, or nobody can read, must not cost a token.
         let trial = describe(joiner, &state, "trial", Duration::ZERO, Duration::ZERO)?;
         check(&ClusterConfig::parse(&trial, &file)?)?;
-        let (admission, key) = in_system(admission(joiner))?;
+        let (admission, key) = in_system(apply(&Applied {
+            head: joiner.head,
+            token: &joiner.token,
+            name: &joiner.name,
+        }))?;
         Identity::store(&keys, &admission.ca_pem, &admission.cert_pem, &key)?;
         let Admission {
             cluster,
@@ -75,21 +79,29 @@ pub fn join_cluster(joiner: &Joiner) -> Result<()> {
     in_system(node::run(config, &joiner.name, joiner.head))
 }
 
-fn check(config: &ClusterConfig) -> Result<()> {
+pub(super) fn check(config: &ClusterConfig) -> Result<()> {
     let facts = node::discover().map_err(|e| Error::Refused(e.to_string()))?;
     Ok(config.validate(&facts)?)
 }
 
-async fn admission(joiner: &Joiner) -> Result<(Admission, String)> {
+/// Who wants a certificate, and where.
+pub(super) struct Applied<'a> {
+    pub head: SocketAddr,
+    pub token: &'a JoinToken,
+    pub name: &'a str,
+}
+
+/// Asks for a certificate; gives it, and the private key that was made for it.
+pub(super) async fn apply(applied: &Applied<'_>) -> Result<(Admission, String)> {
     let Applicant { key_pem, csr } = Applicant::new()?;
     let request = JoinRequest {
         protocol: PROTOCOL,
         build: build_id(),
-        secret: joiner.token.secret.clone(),
-        name: joiner.name.clone(),
+        secret: applied.token.secret.clone(),
+        name: applied.name.to_owned(),
         csr,
     };
-    let admission = ask_admission(joiner.head, joiner.token.ca, request).await;
+    let admission = ask_admission(applied.head, applied.token.ca, request).await;
     Ok((admission.map_err(Error::Refused)?, key_pem))
 }
 
@@ -152,7 +164,7 @@ fn quoted(text: &str) -> String {
 }
 
 /// The address of this machine from which `head` is reached. No byte is sent.
-fn own_address(head: SocketAddr) -> Result<IpAddr> {
+pub(super) fn own_address(head: SocketAddr) -> Result<IpAddr> {
     let any: SocketAddr = match head {
         SocketAddr::V4(_) => ([0, 0, 0, 0], 0).into(),
         SocketAddr::V6(_) => ([0u16; 8], 0).into(),
@@ -168,7 +180,7 @@ fn own_address(head: SocketAddr) -> Result<IpAddr> {
     })
 }
 
-fn write(path: &Path, text: &str) -> Result<()> {
+pub(super) fn write(path: &Path, text: &str) -> Result<()> {
     std::fs::write(path, text).map_err(|source| Error::Io {
         path: path.to_owned(),
         source,

@@ -10,7 +10,6 @@ use std::sync::{Arc, Mutex, MutexGuard};
 use tokio::sync::mpsc;
 
 use self::leave::Leave;
-use super::MachineFacts;
 use super::arrivals::{Arrivals, Arrived};
 use super::book::{Book, Order};
 use super::cores::stay_on;
@@ -44,6 +43,7 @@ pub(crate) async fn run(config: ClusterConfig, name: &str, head: SocketAddr) -> 
         ))
     })?;
     let shared = config.shared_cores(node, &facts);
+    let class = node.class(&facts);
     // Before any thread of the wire or of an actor starts: all of them inherit it.
     stay_on(&shared)?;
     let swept = crate::isolate::sweep_stale().map_err(|e| Error::Refused(e.to_string()))?;
@@ -57,7 +57,7 @@ pub(crate) async fn run(config: ClusterConfig, name: &str, head: SocketAddr) -> 
         name: name.to_owned(),
         boot: rand::random(),
         address: process.address,
-        class: facts.class(),
+        class: class.clone(),
         capacity: config.capacity(node, &facts, &super::gpus::find(), type_names()),
     };
     let gpus = hello.capacity.gpus.clone();
@@ -89,7 +89,7 @@ pub(crate) async fn run(config: ClusterConfig, name: &str, head: SocketAddr) -> 
     let (workers, mut ends) = Workers::new(Common {
         config: config.origin.clone(),
         node: name.to_owned(),
-        class: facts.class(),
+        class: class.clone(),
         head,
         listen: SocketAddr::new(node.listen.ip(), 0),
         keeper: process.address,
@@ -114,7 +114,7 @@ pub(crate) async fn run(config: ClusterConfig, name: &str, head: SocketAddr) -> 
             ..HoldOptions::default()
         },
         gpus,
-        facts,
+        class,
         slots: HashMap::new(),
         told,
         book,
@@ -195,7 +195,7 @@ struct Daemon {
     /// How it holds cores; which ones, an actor says.
     hold: HoldOptions,
     gpus: Vec<Gpu>,
-    facts: MachineFacts,
+    class: String,
     slots: HashMap<(ActorId, u32), Arc<Slot>>,
     told: Told,
     book: Arc<Mutex<Book>>,
@@ -453,7 +453,7 @@ impl Daemon {
             actor: order.actor,
             incarnation: order.incarnation,
             node: self.name.clone(),
-            class: self.facts.class(),
+            class: self.class.clone(),
             gpus: order.gpus.clone(),
             slot,
         };

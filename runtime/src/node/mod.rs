@@ -5,6 +5,7 @@ mod book;
 mod cores;
 mod daemon;
 pub mod gpus;
+pub(crate) mod keeper;
 pub mod resources;
 mod told;
 mod worker;

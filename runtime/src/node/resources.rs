@@ -53,7 +53,8 @@ pub enum DiscoverError {
 }
 
 impl MachineFacts {
-    /// The machine's class, `<cpu model>/<n cores>`: measurements compare within a class only.
+    /// The machine's class, `<cpu model>/<n cores>`: measurements compare within a class only. A node's label `class`
+    /// goes before it.
     pub fn class(&self) -> String {
         format!("{}/{}", self.cpu_model, self.cores.len())
     }

@@ -13,7 +13,9 @@ mod why;
 
 pub use logs::{ActorLines, LogLine};
 pub use meter::{ActorReport, AskReport, Report, Times, TypeReport};
-pub use status::{ActorStatus, GroupStatus, NodeStatus, PoolStatus, ProcessStatus, Status};
+pub use status::{
+    ActorStatus, GroupStatus, LaunchStatus, NodeStatus, PoolStatus, ProcessStatus, Status,
+};
 pub use timeline::{AskSpan, HandlerSpan, Mark, Recorded, RecordedProcess, Timeline};
 pub use top::{Look, SortBy, Top, TopActor, TopNode};
 pub use trace::{TraceContext, TraceContextError, current_trace};

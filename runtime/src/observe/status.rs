@@ -33,6 +33,44 @@ pub struct Status {
     pub metrics: Vec<(String, String)>,
     /// Its drivers and worker processes.
     pub processes: Vec<ProcessStatus>,
+    /// The nodes that are being launched or could not be, by name.
+    pub launches: Vec<LaunchStatus>,
+}
+
+/// A node that is on its way, or failed to come.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct LaunchStatus {
+    /// Its name.
+    pub node: String,
+    /// Where it is launched: `local`, or `ssh:` and the host.
+    pub host: String,
+    /// How far it is; why it failed, and what to do, if it did.
+    pub state: String,
+    /// Whether the last attempt failed.
+    pub failed: bool,
+    /// Attempts in a row that failed.
+    pub attempts: u32,
+    /// Seconds since it is on its way, or was given up.
+    pub for_s: Option<f64>,
+    /// Seconds until it is tried again.
+    pub again_s: Option<f64>,
+}
+
+impl LaunchStatus {
+    /// How it stands, in a sentence.
+    pub(crate) fn in_words(&self) -> String {
+        match (self.failed, self.again_s, self.for_s) {
+            (true, Some(again), _) => format!(
+                "failed ({} in a row), again in {again:.0} s: {}",
+                self.attempts, self.state
+            ),
+            (true, None, _) => format!("given up: {}", self.state),
+            (false, _, for_s) => {
+                let since = for_s.unwrap_or_default();
+                format!("pending for {since:.0} s: {}", self.state)
+            }
+        }
+    }
 }
 
 /// A process that is neither the head's nor a node's.
@@ -222,6 +260,7 @@ impl Status {
             actors: actors.collect(),
             metrics: Vec::new(),
             processes: Vec::new(),
+            launches: Vec::new(),
         }
     }
 }
@@ -294,6 +333,12 @@ impl fmt::Display for Status {
             "address",
         ];
         table(f, &head, rows.collect())?;
+        if !self.launches.is_empty() {
+            writeln!(f)?;
+            let row = |l: &LaunchStatus| vec![l.node.clone(), l.host.clone(), l.in_words()];
+            let rows = self.launches.iter().map(row);
+            table(f, &["launched", "on", "state"], rows.collect())?;
+        }
         if !self.metrics.is_empty() {
             writeln!(f)?;
             let rows = self
@@ -461,6 +506,7 @@ mod tests {
             actors: (0..10).map(|n| actor(n, n > 0)).collect(),
             metrics: Vec::new(),
             processes: Vec::new(),
+            launches: Vec::new(),
         };
         let shown = |text: &str| {
             (0..10)

@@ -83,4 +83,4 @@ impl Hello {
 }
 
 /// The version of the frames. It changes when an old peer would misread a new one.
-pub const PROTOCOL: u32 = 5;
+pub const PROTOCOL: u32 = 6;

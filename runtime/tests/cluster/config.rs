@@ -137,9 +137,42 @@ fn everything_can_be_said() {
     let far = config.check_launchers().unwrap_err().to_string();
     assert_eq!(
         far,
-        "x.toml:5:32: node `b` is on ssh:me@far, and `corehold up` can only start local nodes so far; \
-         use host = \"local\", or take it out and start it on that machine by `corehold node --join`"
+        "x.toml:5:32: ssh:me@far cannot reach a head that listens on [::1]:1: set `listen` in [cluster] to an \
+         address of this machine in the network that they share, such as \"192.168.0.10:7420\""
     );
+}
+
+#[test]
+fn ssh_is_called_as_the_file_says_and_its_nodes_have_what_it_says() {
+    let config = ClusterConfig::parse("[[node]]\nname = \"a\"", "conf/x.toml").unwrap();
+    assert_eq!(config.ssh, corehold::cluster::config::SshConfig::default());
+    assert_eq!(config.elastic_nodes(), []);
+    let text = "[cluster]\nlisten = \"10.0.0.1:7420\"\n[launcher.ssh]\ncommand = \"./ssh\"\nconfig = \"keys/config\"\n\
+                keep_program = true\nstart_timeout_s = 5\nattempts = 3\nhosts = [\"me@one\", \"two\"]\nidle_s = 0.5\n\
+                [launcher.ssh.node]\nlabels = { role = \"bench\" }\ncores = [0]\nheld = [1, 2]\nmemory = \"3GiB\"\n\
+                resources = { licence = 0.5 }\nshield = true\n";
+    let config = ClusterConfig::parse(text, "conf/x.toml").unwrap();
+    config.check_launchers().unwrap();
+    let ssh = &config.ssh;
+    assert_eq!(ssh.command, Path::new("conf/./ssh"));
+    assert_eq!(ssh.config.as_deref(), Some(Path::new("conf/keys/config")));
+    assert_eq!(
+        (ssh.start_timeout, ssh.attempts, ssh.max_nodes),
+        (s(5), 3, 2)
+    );
+    assert!(ssh.keep_program && ssh.idle == s(1) / 2);
+    let nodes = config.elastic_nodes();
+    let names: Vec<_> = nodes
+        .iter()
+        .map(|n| (n.name.as_str(), n.host.to_string()))
+        .collect();
+    let expected = [
+        ("ssh-1", "ssh:me@one".to_owned()),
+        ("ssh-2", "ssh:two".to_owned()),
+    ];
+    assert_eq!(names, expected);
+    assert!(nodes.iter().all(|n| n.held == [1, 2] && n.shield));
+    assert_eq!(nodes[0].memory, Some(3 << 30));
 }
 
 #[test]
@@ -147,13 +180,39 @@ fn every_mistake_gets_a_place_and_a_way_out() {
     let node = "[[node]]\nname = \"a\"\n";
     let table = [
         (
+            format!("{node}[launcher.ssh]\nhosts = [\"-oProxyCommand=x\"]"),
+            "4:10: `-oProxyCommand=x` is no host; write \"MACHINE\", \"USER@MACHINE\" or a name in ssh's configuration",
+        ),
+        (
+            format!("{node}[launcher.ssh]\nhosts = [\"b\", \"b\"]"),
+            "4:15: b stands twice in `hosts`; write it once: a host has one node of the launcher",
+        ),
+        (
+            format!("{node}[launcher.ssh]\nfolder = \"~/x\""),
+            "4:10: `~/x` can't be the folder on the hosts; write a path from the user's home there, such as \
+             \".corehold-ssh\", or an absolute one",
+        ),
+        (
+            format!("{node}[launcher.slurm]\nhosts = []"),
+            "3:11: unknown key `slurm` in [launcher] (known here: ssh)",
+        ),
+        (
+            format!("{node}[launcher.ssh.node]\nname = \"b\""),
+            "4:1: unknown key `name` in [launcher.ssh.node] (known here: labels, cores, held, shield, tune, \
+             allow_affinity_only, memory, gpus, resources, listen, metrics)",
+        ),
+        (
+            "[[node]]\nname = \"ssh-1\"\n[launcher.ssh]\nhosts = [\"b\"]".to_owned(),
+            "3:1: a node named `ssh-1` stands already in line 2; give this one another name",
+        ),
+        (
             format!("{node}labls = {{ role = \"x\" }}"),
             "3:1: unknown key `labls` in [[node]]; did you mean `labels`? (known here: name, host, labels, \
           cores, held, shield, tune, allow_affinity_only, memory, gpus, resources, listen, metrics)",
         ),
         (
             format!("[clutser]\n{node}"),
-            "1:2: unknown key `clutser` in the file; did you mean `cluster`? (known here: cluster, node, observe, pool)",
+            "1:2: unknown key `clutser` in the file; did you mean `cluster`? (known here: cluster, launcher, node, observe, pool)",
         ),
         (
             format!("{node}[pool.p]\nmaximum = 1"),

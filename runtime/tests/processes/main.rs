@@ -11,6 +11,7 @@ mod head_death;
 mod hosts;
 mod joining;
 mod kills;
+mod launching;
 mod light;
 mod link;
 mod lives;
@@ -47,6 +48,7 @@ fn all() -> impl Iterator<Item = &'static (&'static str, fn())> {
         head_death::ALL,
         joining::CASES,
         kills::CASES,
+        launching::ALL,
         light::ALL,
         partition::ALL,
         programs::ALL,

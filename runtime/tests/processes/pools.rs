@@ -19,6 +19,11 @@ pub const ALL: &[(&str, fn())] = &[
     ("asks_of_a_pool_outlive_its_members", dying),
     ("a_pool_outlives_the_head", headless),
     ("a_pools_size_is_an_operators_too", scaled),
+    (
+        "a_pools_members_leave_a_draining_node_and_no_ask_is_lost",
+        drained,
+    ),
+    ("a_group_of_asks_is_answered_on_one_class_of_node", alike),
     ("what_waits_for_a_pool_that_ends_is_told", over),
 ];
 
@@ -276,6 +281,73 @@ fn over() {
             .pool("keepers")
             .start()
             .await?;
+        Ok(())
+    });
+}
+
+fn drained() {
+    TestCluster::up(TWO).drive(async |cluster| {
+        let member = cluster.actor(Keeper::default());
+        let member = member.affinity(Affinity::on_node("one").preferred());
+        let pool = member.pool("keepers").size(2, 2).start().await?;
+        until(&cluster, "keepers", |pool| pool.working == 2).await;
+        assert_eq!(pool.ask(Whereabouts).await?.0, "one");
+        // No retry: what is answered was executed once.
+        let asks = join_all((0..60).map(|_| pool.ask(slow(20)).into_future()));
+        let drain = async {
+            until(&cluster, "keepers", |pool| pool.asks.1 == 2).await;
+            cluster.drain("one", Duration::from_secs(60)).await
+        };
+        let (replies, ordered) = tokio::join!(asks, drain);
+        ordered?;
+        for reply in replies {
+            reply?;
+        }
+        until(&cluster, "keepers", |pool| {
+            (pool.working, pool.coming_and_leaving) == (2, (0, 0))
+        })
+        .await;
+        for _ in 0..4 {
+            assert_eq!(pool.ask(Whereabouts).await?.0, "two");
+        }
+        Ok(())
+    });
+}
+
+fn alike() {
+    let node = |name: &str, class: &str| {
+        format!(
+            "[[node]]\nname = \"{name}\"\nhost = \"local\"\nlabels = {{ class = \"{class}\" }}\ncores = [0]\n"
+        )
+    };
+    // Two of one class: a group may be on both.
+    let nodes = [node("one", "old"), node("two", "new"), node("three", "new")].concat();
+    TestCluster::up(&nodes).drive(async |cluster| {
+        let member = cluster.actor(Keeper::default()).cpus(1.0);
+        let pool = member.pool("keepers").size(3, 3).start().await?;
+        until(&cluster, "keepers", |pool| pool.working == 3).await;
+        let asks = (0..96u64).map(|n| {
+            let (pool, group) = (pool.clone(), n / 8);
+            async move {
+                let (node, ..) = pool.ask(Whereabouts).alike(group).await?;
+                Ok::<_, AskError>((group, node))
+            }
+        });
+        let mut met: Vec<BTreeSet<String>> = vec![BTreeSet::new(); 12];
+        for answer in join_all(asks).await {
+            let (group, node) = answer?;
+            met[group as usize].insert(node);
+        }
+        let old = met.iter().filter(|nodes| nodes.contains("one")).count();
+        let mixed = met
+            .iter()
+            .filter(|nodes| nodes.contains("one") && nodes.len() > 1);
+        assert_eq!(mixed.count(), 0, "{met:?}");
+        // Nobody is idle while there are groups: both classes got some.
+        assert!((1..12).contains(&old), "{met:?}");
+        let status = cluster.status().await?;
+        let classes: BTreeSet<_> = status.nodes.iter().map(|n| n.class.as_str()).collect();
+        assert_eq!(classes, BTreeSet::from(["new", "old"]));
         Ok(())
     });
 }

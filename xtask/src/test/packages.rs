@@ -60,6 +60,12 @@ const PACKAGES: &[Package] = &[
         is_there: || on_path("ip"),
     },
     Package {
+        name: "openssh-server",
+        why: "hosts for the tests of nodes that are launched by ssh",
+        optional: true,
+        is_there: || Path::new("/usr/sbin/sshd").exists(),
+    },
+    Package {
         name: "libopenblas0-pthread",
         why: "the rival of the best kernel",
         optional: true,

@@ -1,36 +1,32 @@
-//! The matrices of the calls of a session: where they lie here and in the runner.
+//! The arrays of the calls of a session: where they lie here and in the runner.
 
 use std::sync::{Mutex, PoisonError};
 
-use super::Shape;
+use super::case::{Extent, Form, Word};
 use super::error::SealedError;
-use super::layout::{Call, MAX_CALLS, PAGE, Piece};
+use super::invoke::MAX_WORDS;
+use super::layout::{Call, MAX_ARRAYS, MAX_CALLS, PAGE, Piece};
 use super::memory::Shared;
 
-/// Which end of its pages a matrix touches: beyond that end, the first byte traps.
+/// Which end of its pages an array touches: beyond that end, the first byte traps.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Touch {
     Start,
     End,
 }
 
-/// One call to be made.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+/// One call to be made, as memory knows it.
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Planned {
-    pub shape: Shape,
+    pub form: Form,
     pub touch: Touch,
 }
 
-/// Byte offsets of a call's matrices in the referee's mappings: `a` and `b` in the inputs,
-/// `c` in the outputs.
-#[derive(Clone, Copy, Debug)]
-pub(super) struct Offsets {
-    pub a: usize,
-    pub b: usize,
-    pub c: usize,
-}
+/// Byte offsets of a call's arrays in the referee's mappings: in the outputs where the kernel may write them, else in the
+/// inputs.
+pub(super) type Offsets = Vec<usize>;
 
-/// Shared memory for the matrices of a list of calls.
+/// Shared memory for the arrays of a list of calls.
 #[derive(Debug)]
 pub(super) struct Arena {
     pub plan: Vec<Planned>,
@@ -56,6 +52,43 @@ impl Arena {
         }
         drop(pool);
         Self::new(plan)
+    }
+
+    /// The bytes of a call's arrays.
+    ///
+    /// # Safety
+    /// The child is frozen while the slices live.
+    pub(super) unsafe fn parts(&self, form: &Form, at: &[usize]) -> Vec<&[u8]> {
+        let arrays = form.arrays().zip(at);
+        // SAFETY: the caller's promise.
+        arrays
+            .map(|(a, &at)| unsafe { self.file(a).bytes(at, a.bytes()) })
+            .collect()
+    }
+
+    /// The bytes of a call's arrays, for writing.
+    ///
+    /// # Safety
+    /// As [`Arena::parts`], and no other slice of the same arrays lives.
+    #[allow(
+        clippy::mut_from_ref,
+        reason = "the memory is shared with another process in any case"
+    )]
+    pub(super) unsafe fn parts_mut(&self, form: &Form, at: &[usize]) -> Vec<&mut [u8]> {
+        let arrays = form.arrays().zip(at);
+        // SAFETY: the caller's promise; arrays lie apart.
+        arrays
+            .map(|(a, &at)| unsafe { self.file(a).bytes_mut(at, a.bytes()) })
+            .collect()
+    }
+
+    /// Where an array of this kind lies.
+    pub(super) fn file(&self, extent: Extent) -> &Shared {
+        if extent.writable {
+            &self.outputs
+        } else {
+            &self.inputs
+        }
     }
 
     /// Gives an arena back. Only when no child has it mapped any more.
@@ -84,21 +117,27 @@ impl Arena {
         let mut offsets = Vec::new();
         let mut calls = Vec::new();
         for planned in &plan {
-            let shape = planned.shape;
-            let (a, a_area) = layout.place(shape.a_len(), planned.touch, false);
-            let (b, b_area) = layout.place(shape.b_len(), planned.touch, false);
-            let (c, c_area) = layout.place(shape.c_len(), planned.touch, true);
-            offsets.push(Offsets { a, b, c });
-            let side = |n: u32| i32::try_from(n).map_err(|_| SealedError::too_large(shape));
-            calls.push(Call {
-                m: side(shape.m)?,
-                n: side(shape.n)?,
-                k: side(shape.k)?,
-                pad: 0,
-                a: a_area as u64,
-                b: b_area as u64,
-                c: c_area as u64,
-            });
+            let words = &planned.form.words;
+            if words.len() > MAX_WORDS || planned.form.arrays().count() > MAX_ARRAYS {
+                return Err(SealedError::Asked(format!(
+                    "a call of {} arguments; {MAX_WORDS} can be passed, {MAX_ARRAYS} of them arrays",
+                    words.len()
+                )));
+            }
+            let (mut call, mut of_call) = (Call::default(), Offsets::new());
+            for (i, word) in words.iter().enumerate() {
+                call.words[i] = match *word {
+                    Word::Size(n) => n.into(),
+                    Word::Array(extent) => {
+                        let (at, area) = layout.place(extent, planned.touch);
+                        of_call.push(at);
+                        call.pointers |= 1 << i;
+                        area as u64
+                    }
+                };
+            }
+            offsets.push(of_call);
+            calls.push(call);
         }
         Ok(Self {
             plan,
@@ -120,9 +159,9 @@ struct Layout {
 }
 
 impl Layout {
-    /// Places a matrix of `len` doubles; returns its byte offsets in the file and the area.
-    fn place(&mut self, len: usize, touch: Touch, writable: bool) -> (usize, usize) {
-        let bytes = len * 8;
+    /// Places an array; returns its byte offsets in the file and the area.
+    fn place(&mut self, extent: Extent, touch: Touch) -> (usize, usize) {
+        let (bytes, writable) = (extent.bytes(), extent.writable);
         let pages = bytes.div_ceil(PAGE).max(1) * PAGE;
         let file = if writable {
             &mut self.outputs

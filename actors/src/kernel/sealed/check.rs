@@ -8,11 +8,13 @@ use corehold::isolate::{Enclosure, Place, Slot};
 use rand::RngExt;
 
 use super::Shape;
-use super::arena::{Planned, Touch};
+use super::arena::Touch;
+use super::case::Case;
 use super::error::{Fault, SealedError};
 use super::layout::MAX_CALLS;
+use super::measure::case_of;
 use super::session::{Order, Session};
-use crate::kernel::{Binary, Caches, Verdict};
+use crate::kernel::{Binary, Caches, Problem, Verdict};
 
 /// Shapes that find most mistakes: single elements, sides below, above and between the
 /// usual tile sizes, none square.
@@ -81,14 +83,42 @@ pub fn check(
         n: side(),
         k: side(),
     });
-    let shapes: Vec<Shape> = shapes
-        .iter()
-        .copied()
-        .chain(random.collect::<Vec<_>>())
-        .collect();
-    let plan: Vec<Planned> = [Touch::End, Touch::Start]
+    let shapes = shapes.iter().copied().chain(random.collect::<Vec<_>>());
+    let cases: Result<Vec<Case>, _> = shapes.map(Case::product).collect();
+    run(binary, symbol, &cases?, limits)
+}
+
+/// As [`check`], for a kernel of `problem`: at the shapes that it lists, and at random ones (sizes 1 to 80) where its
+/// function can be called. Where the problem's check runs its reference, gcc is needed here.
+///
+/// # Errors
+/// As [`check`]; and a reference that does not compile.
+pub fn check_problem(
+    binary: &Binary,
+    problem: &Problem,
+    limits: &Limits,
+) -> Result<Verdict, SealedError> {
+    let mut rng = rand::rng();
+    let sizes = problem.dimensions.len();
+    let random = std::iter::repeat_with(|| (0..sizes).map(|_| rng.random_range(1..=80)).collect())
+        // Some problems can be called at few such sizes, or at none.
+        .take(100 * limits.random_shapes)
+        .filter(|sizes: &Vec<u32>| problem.fits(sizes))
+        .take(limits.random_shapes);
+    let shapes = problem.check_shapes.iter().cloned().chain(random);
+    let cases: Result<Vec<Case>, _> = shapes.map(|sizes| case_of(problem, &sizes)).collect();
+    run(binary, &problem.symbol, &cases?, limits)
+}
+
+fn run(
+    binary: &Binary,
+    symbol: &str,
+    cases: &[Case],
+    limits: &Limits,
+) -> Result<Verdict, SealedError> {
+    let plan: Vec<(Case, Touch)> = [Touch::End, Touch::Start]
         .into_iter()
-        .flat_map(|touch| shapes.iter().map(move |&shape| Planned { shape, touch }))
+        .flat_map(|touch| cases.iter().map(move |case| (case.clone(), touch)))
         .collect();
     if plan.len() > MAX_CALLS || plan.is_empty() {
         return Err(SealedError::Asked(format!(

@@ -3,6 +3,8 @@
 
 use core::sync::atomic::AtomicU64;
 
+use super::invoke::{MAX_REALS, MAX_WORDS};
+
 /// Most calls of one batch.
 pub const MAX_CALLS: usize = 64;
 /// Most instructions of one system-call filter.
@@ -56,17 +58,18 @@ pub const EXIT_NO_FILTER: i32 = 104;
 /// Additions of one [`CLOCK`] round, one after the other.
 pub const ADDS_A_ROUND: u64 = 64;
 
-/// One call: `kernel(m, n, k, a, b, c)`; pointers are offsets in the runner's area.
+/// Most arrays of one call.
+pub const MAX_ARRAYS: usize = 8;
+
+/// The arguments of one call: see [`super::invoke`].
 #[repr(C)]
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Call {
-    pub m: i32,
-    pub n: i32,
-    pub k: i32,
-    pub pad: i32,
-    pub a: u64,
-    pub b: u64,
-    pub c: u64,
+    /// Whole numbers and pointers, these as offsets in the runner's area.
+    pub words: [u64; MAX_WORDS],
+    pub reals: [f64; MAX_REALS],
+    /// Bit i: `words[i]` is a pointer.
+    pub pointers: u64,
 }
 
 /// A piece of a file mapped into the runner's area, between unmapped pages.
@@ -105,7 +108,7 @@ pub struct Control {
     /// RLIMIT_NPROC.
     pub threads: u64,
     pub calls: [Call; MAX_CALLS],
-    pub pieces: [Piece; 3 * MAX_CALLS],
+    pub pieces: [Piece; MAX_ARRAYS * MAX_CALLS],
     pub symbol: [u8; MAX_TEXT],
     pub libraries: [[u8; MAX_TEXT]; MAX_LIBRARIES],
     /// 0 and 1 are installed before the kernel is loaded, 2 after.

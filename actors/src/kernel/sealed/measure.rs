@@ -8,16 +8,18 @@ use corehold::isolate::{Isolation, Place, Slot};
 use serde::{Deserialize, Serialize};
 
 use super::Shape;
-use super::arena::{Planned, Touch};
+use super::arena::Touch;
 use super::calibration::Calibrator;
 use super::canary;
+use super::case::Case;
+use super::declared::Task;
 use super::error::{Fault, SealedError};
 use super::layout::MAX_CALLS;
 use super::priority;
 use super::session::{Order, Session};
 use super::statistics::summarise;
 use super::times::{Circumstances, FEW, Kind, Sample, Times};
-use crate::kernel::{Binary, Caches, Calibration, Outcome, class_of};
+use crate::kernel::{Binary, Caches, Calibration, Check, Outcome, Problem, class_of};
 
 /// How much a measurement may take.
 #[derive(Clone, Debug)]
@@ -133,7 +135,44 @@ pub fn measure_in_detail(
     peak_gflops: f64,
     budget: &Budget,
 ) -> Result<Measured, SealedError> {
-    slot.run(|| on_slot(binary, symbol, shape, slot, peak_gflops, budget))
+    let case = Case::product(shape)?;
+    slot.run(|| on_slot(binary, symbol, &case, slot, peak_gflops, budget))
+}
+
+/// Measures a kernel of `problem` at the shape that it times, as [`measure`] does; rates are in the problem's
+/// [unit](Problem::unit), and `share_of_peak` is of its [ceiling](Problem::ceiling). `budget.caches` is left aside: the
+/// problem says it. Where the problem's check runs its reference, gcc is needed here.
+///
+/// # Errors
+/// As [`measure`]; and a reference that does not compile.
+pub fn measure_problem(
+    binary: &Binary,
+    problem: &Problem,
+    slot: &Slot,
+    peak_gflops: f64,
+    budget: &Budget,
+) -> Result<Outcome, SealedError> {
+    let case = case_of(problem, &problem.timed_shape)?;
+    let budget = Budget {
+        caches: problem.caches,
+        ..budget.clone()
+    };
+    let ceiling = problem.ceiling * peak_gflops;
+    slot.run(|| on_slot(binary, &problem.symbol, &case, slot, ceiling, &budget))
+        .map(|m| m.outcome)
+}
+
+/// What one call of `problem` at `sizes` is.
+pub(super) fn case_of(problem: &Problem, sizes: &[u32]) -> Result<Case, SealedError> {
+    match (problem.check, Shape::of(sizes)) {
+        (Check::Freivalds, Some(shape)) => Case::product(shape),
+        (Check::Freivalds, None) => Err(SealedError::Asked(format!(
+            "{sizes:?} is no shape of a product"
+        ))),
+        (Check::Exact | Check::Bounded, _) => {
+            Ok(Case::Declared(Task::of(problem)?, sizes.to_vec()))
+        }
+    }
 }
 
 thread_local! {
@@ -144,7 +183,7 @@ thread_local! {
 fn on_slot(
     binary: &Binary,
     symbol: &str,
-    shape: Shape,
+    case: &Case,
     slot: &Slot,
     peak_gflops: f64,
     budget: &Budget,
@@ -154,7 +193,7 @@ fn on_slot(
     // A slot has one thread, and a thread one slot; big machines have many files to read.
     let class = CLASS.with(|class| class.get_or_init(|| class_of(slot)).clone());
     let mut run = Run {
-        shape,
+        case,
         budget,
         begin,
         times: Times::default(),
@@ -166,12 +205,13 @@ fn on_slot(
         Ok((switches, calibration)) => {
             let circumstances = Circumstances {
                 peak_gflops,
+                unit: &case.unit(),
                 switches,
                 calibration,
                 class: &class,
                 cores: slot.cores().len(),
             };
-            run.times.outcome(shape, &circumstances)
+            run.times.outcome(case.work(), &circumstances)
         }
         Err(Fault::Kernel(verdict)) => Outcome::Failed(verdict),
         Err(Fault::Harness(error)) => return Err(error),
@@ -190,8 +230,8 @@ fn on_slot(
 /// Most calls of a batch. Warm: their matrices fill a sixth of the last-level cache at most, so that they are still there
 /// when they are used, some milliseconds after they were written, where neighbours use the rest (what that is worth:
 /// docs/measurement.md). Cold: half of it, for they are flushed in any case.
-fn most_calls(shape: Shape, cache_bytes: u64, caches: Caches) -> usize {
-    let call = 8 * (shape.a_len() + shape.b_len() + shape.c_len()) as u64;
+fn most_calls(case: &Case, cache_bytes: u64, caches: Caches) -> usize {
+    let call = case.bytes() as u64;
     let cache = if cache_bytes == 0 {
         16 << 20
     } else {
@@ -201,11 +241,12 @@ fn most_calls(shape: Shape, cache_bytes: u64, caches: Caches) -> usize {
         Caches::Warm => cache / 6,
         Caches::Cold => cache / 2,
     };
-    (share / call.max(1)).clamp(2, MAX_CALLS as u64) as usize
+    let fit = (share / call.max(1)).clamp(2, MAX_CALLS as u64) as usize;
+    fit.min(case.most_calls())
 }
 
 struct Run<'a> {
-    shape: Shape,
+    case: &'a Case,
     budget: &'a Budget,
     begin: Instant,
     times: Times,
@@ -227,16 +268,10 @@ impl Run<'_> {
         calibrator.read()?;
         let begin = Instant::now();
         self.breakdown.calibration = (begin - self.begin).as_secs_f64();
-        let most = most_calls(self.shape, slot.cache_bytes(), self.budget.caches);
+        let most = most_calls(self.case, slot.cache_bytes(), self.budget.caches);
         let order = Order {
             kernel: Some((binary, symbol)),
-            plan: vec![
-                Planned {
-                    shape: self.shape,
-                    touch: Touch::Start
-                };
-                most
-            ],
+            plan: vec![(self.case.clone(), Touch::Start); most],
             cores: slot.cores(),
             threads: slot.cores().len(),
             memory_bytes: self.budget.memory_bytes,

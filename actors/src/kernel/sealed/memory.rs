@@ -81,22 +81,18 @@ impl Shared {
         })
     }
 
-    /// The doubles at byte `offset`.
+    /// The `len` bytes at `offset`.
     ///
     /// # Safety
     /// Nobody else may write them while the slice lives: the child is frozen, or the memory
     /// is not writable for it.
-    pub(super) unsafe fn doubles(&self, offset: usize, len: usize) -> &[f64] {
-        assert!(
-            offset.is_multiple_of(8) && offset + 8 * len <= self.len,
-            "inside the mapping"
-        );
-        // SAFETY: inside the mapping and aligned (asserted); any bits are an f64; the caller
-        // answers for other writers.
-        unsafe { std::slice::from_raw_parts(self.at.as_ptr().add(offset).cast(), len) }
+    pub(super) unsafe fn bytes(&self, offset: usize, len: usize) -> &[u8] {
+        assert!(offset + len <= self.len, "inside the mapping");
+        // SAFETY: inside the mapping (asserted); the caller answers for other writers.
+        unsafe { std::slice::from_raw_parts(self.at.as_ptr().add(offset), len) }
     }
 
-    /// The doubles at byte `offset`, for writing.
+    /// The `len` bytes at `offset`, for writing.
     ///
     /// # Safety
     /// Nobody else may read or write them while the slice lives: the child is frozen, and
@@ -105,13 +101,10 @@ impl Shared {
         clippy::mut_from_ref,
         reason = "the memory is shared with another process in any case"
     )]
-    pub(super) unsafe fn doubles_mut(&self, offset: usize, len: usize) -> &mut [f64] {
-        assert!(
-            offset.is_multiple_of(8) && offset + 8 * len <= self.len,
-            "inside the mapping"
-        );
-        // SAFETY: as in `doubles`; the caller answers for aliases.
-        unsafe { std::slice::from_raw_parts_mut(self.at.as_ptr().add(offset).cast(), len) }
+    pub(super) unsafe fn bytes_mut(&self, offset: usize, len: usize) -> &mut [u8] {
+        assert!(offset + len <= self.len, "inside the mapping");
+        // SAFETY: as in `bytes`; the caller answers for aliases.
+        unsafe { std::slice::from_raw_parts_mut(self.at.as_ptr().add(offset), len) }
     }
 
     /// Takes `len` bytes at `offset` out of all caches: see [`flush`].
@@ -128,30 +121,44 @@ impl Shared {
         unsafe { self.at.as_ptr().write_bytes(0, self.len) };
     }
 
-    /// Reads one double that the child may be writing.
-    pub(super) fn peek(&self, offset: usize) -> u64 {
-        assert!(
-            offset.is_multiple_of(8) && offset + 8 <= self.len,
-            "inside the mapping"
-        );
-        // SAFETY: inside the mapping and aligned; volatile, for another process may write it.
-        unsafe { self.at.as_ptr().add(offset).cast::<u64>().read_volatile() }
+    /// Reads one element, of 1, 4 or 8 bytes, that the child may be writing.
+    pub(super) fn peek(&self, offset: usize, element: usize) -> u64 {
+        let at = self.element(offset, element);
+        // SAFETY: inside the mapping and aligned (asserted); volatile, for another process may write it.
+        unsafe {
+            match element {
+                1 => at.read_volatile().into(),
+                4 => at.cast::<u32>().read_volatile().into(),
+                _ => at.cast::<u64>().read_volatile(),
+            }
+        }
     }
 
-    /// Writes one double that the child may be reading.
-    pub(super) fn poke(&self, offset: usize, value: f64) {
-        assert!(
-            offset.is_multiple_of(8) && offset + 8 <= self.len,
-            "inside the mapping"
-        );
-        // SAFETY: inside the mapping and aligned; volatile, for another process may read it.
+    /// Writes one element, the first 1, 4 or 8 of the bytes, that the child may be reading.
+    pub(super) fn poke(&self, offset: usize, element: usize, value: [u8; 8]) {
+        let at = self.element(offset, element);
+        let [a, b, c, d, ..] = value;
+        // SAFETY: inside the mapping and aligned (asserted); volatile, for another process may read it.
         unsafe {
-            self.at
-                .as_ptr()
-                .add(offset)
-                .cast::<f64>()
-                .write_volatile(value)
+            match element {
+                1 => at.write_volatile(a),
+                4 => at
+                    .cast::<u32>()
+                    .write_volatile(u32::from_ne_bytes([a, b, c, d])),
+                _ => at.cast::<u64>().write_volatile(u64::from_ne_bytes(value)),
+            }
         }
+    }
+
+    fn element(&self, offset: usize, bytes: usize) -> *mut u8 {
+        assert!(
+            matches!(bytes, 1 | 4 | 8)
+                && offset.is_multiple_of(bytes)
+                && offset + bytes <= self.len,
+            "an element inside the mapping"
+        );
+        // SAFETY: inside the mapping, as just asserted.
+        unsafe { self.at.as_ptr().add(offset) }
     }
 
     /// The start of the mapping as a `T`.

@@ -9,7 +9,8 @@
 //! 2. it thaws the child, waits until it stands ready on its core, takes the time, reveals
 //!    the last elements of the inputs (so that nothing could be computed before) and starts;
 //! 3. it takes the time when the child says done, notes random elements of the results,
-//!    freezes it, and checks **every** call by Freivalds' method ([`Shape`], `inputs.rs`);
+//!    freezes it, and checks **every** call: products by Freivalds' method ([`Shape`], `inputs.rs`), what other problems
+//!    declare by their reference (`declared/`);
 //! 4. it throws away batches that were disturbed, prefers those beside which the canary (`canary.rs`) was
 //!    quick, and repeats.
 //!
@@ -25,11 +26,15 @@
 mod arena;
 mod calibration;
 mod canary;
+mod case;
 mod check;
+mod control;
+mod declared;
 mod dot;
 mod error;
 mod filter;
 mod inputs;
+mod invoke;
 mod lanes;
 #[allow(dead_code, reason = "some of it is for the runner only")]
 mod layout;
@@ -45,9 +50,11 @@ mod watch;
 
 use serde::{Deserialize, Serialize};
 
-pub use check::{Limits, SMALL_AND_ODD, check};
+pub use check::{Limits, SMALL_AND_ODD, check, check_problem};
 pub use error::SealedError;
-pub use measure::{Breakdown, Budget, Measured, measure, measure_in_detail};
+pub(super) use invoke::{MAX_REALS, MAX_WORDS};
+pub(super) use layout::MAX_ARRAYS;
+pub use measure::{Breakdown, Budget, Measured, measure, measure_in_detail, measure_problem};
 pub use peak::{Peak, measure_peak};
 pub use times::{Kind, Sample, is_above_peak};
 

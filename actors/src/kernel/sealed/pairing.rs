@@ -1,4 +1,4 @@
-//! Which matrices a call gets: drawn anew for each batch, and told only at its start.
+//! Which arrays a call gets: drawn anew for each batch, and told only at its start.
 //!
 //! A kernel that never returns from its first call sees the inputs from the thaw on, and only the
 //! late elements (`inputs.rs`) keep their products from being right: what they change is mended in
@@ -24,22 +24,21 @@ impl Pairing {
     /// alike.
     pub(super) fn draw(arena: &Arena, count: usize, rng: &mut impl RngExt) -> Self {
         let plan = &arena.plan[..count];
-        let [a, b, c] = [(); 3].map(|()| shuffled(plan, rng));
-        let offsets = |i: usize| Offsets {
-            a: arena.offsets[a[i]].a,
-            b: arena.offsets[b[i]].b,
-            c: arena.offsets[c[i]].c,
-        };
-        let call = |i: usize| Call {
-            a: arena.calls[a[i]].a,
-            b: arena.calls[b[i]].b,
-            c: arena.calls[c[i]].c,
-            ..arena.calls[i]
-        };
-        Self {
-            offsets: (0..count).map(offsets).collect(),
-            calls: (0..count).map(call).collect(),
+        let mut offsets: Vec<Offsets> = arena.offsets[..count].to_vec();
+        let mut calls: Vec<Call> = arena.calls[..count].to_vec();
+        let most = plan.iter().map(|p| p.form.arrays().count()).max();
+        for array in 0..most.unwrap_or(0) {
+            for (i, from) in shuffled(plan, rng).into_iter().enumerate() {
+                // Calls that are shuffled among each other have the same arrays.
+                let form = &plan[i].form;
+                if array < offsets[i].len() {
+                    let word = form.word_of(array);
+                    offsets[i][array] = arena.offsets[from][array];
+                    calls[i].words[word] = arena.calls[from].words[word];
+                }
+            }
         }
+        Self { offsets, calls }
     }
 }
 
@@ -66,8 +65,8 @@ fn shuffled(plan: &[Planned], rng: &mut impl RngExt) -> Vec<usize> {
 
 #[cfg(test)]
 mod tests {
-    use super::super::Shape;
     use super::super::arena::Touch;
+    use super::super::case::{Form, Word};
     use super::*;
     use proptest::prelude::*;
 
@@ -76,14 +75,14 @@ mod tests {
         fn every_matrix_serves_one_call_of_its_shape(sides in prop::collection::vec(1u32..4, 1..20)) {
             let plan: Vec<Planned> = sides
                 .iter()
-                .map(|&n| Planned { shape: Shape::square(n), touch: Touch::Start })
+                .map(|&n| Planned { form: Form { words: vec![Word::Size(n)] }, touch: Touch::Start })
                 .collect();
             let of = shuffled(&plan, &mut rand::rng());
             let mut seen = of.clone();
             seen.sort_unstable();
             prop_assert_eq!(seen, (0..plan.len()).collect::<Vec<_>>());
             for (i, to) in of.into_iter().enumerate() {
-                prop_assert_eq!(plan[i], plan[to]);
+                prop_assert_eq!(&plan[i], &plan[to]);
             }
         }
     }

@@ -2,7 +2,6 @@
 
 use std::collections::BTreeSet;
 use std::ffi::{CStr, CString};
-use std::mem::offset_of;
 use std::os::fd::{AsFd, OwnedFd};
 use std::path::PathBuf;
 use std::sync::OnceLock;
@@ -13,14 +12,13 @@ use corehold::isolate::{Child, Enclosure, Sandbox};
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use nix::sys::eventfd::{EfdFlags, EventFd};
 use rand::RngExt;
+use rand::seq::IteratorRandom;
 
-use super::arena::{Arena, Offsets, Planned};
+use super::arena::{Arena, Planned, Touch};
+use super::case::{Case, Secret};
+use super::control::{environment, write_control};
 use super::error::{Fault, SealedError, verdict_of};
-use super::filter::{Allowed, filters};
-use super::inputs::{Grid, Secret, fill};
-use super::layout::{
-    CONTROL_AT, Control, MAX_LIBRARIES, MAX_TEXT, PAGE, PING, Program, RUN, Report,
-};
+use super::layout::{Control, PAGE, PING, RUN, Report};
 use super::memory::{Shared, sealed_file};
 use super::pairing::Pairing;
 use super::watch::Watch;
@@ -34,19 +32,23 @@ static RUNNER: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/runner"));
 const PATIENCE: Duration = Duration::from_secs(10);
 /// The same once foreign code runs, where the time-out for the calls is shorter.
 const LEAST_PATIENCE: Duration = Duration::from_secs(1);
-/// How long the child may take from the thaw to its answer: an honest one needs 45 to 100 us where nothing else runs. What it
-/// takes longer is on its clock, for it could be used to work ahead.
-const GRACE: Duration = Duration::from_micros(100);
+/// How long the child may take from the thaw to its answer. What it takes longer is on its clock, for it could be used to
+/// work ahead. An honest one needs 45 to 100 us where nothing else runs; where the caches were emptied, of the operating
+/// system's code too, 120 to 190 us.
+fn grace(caches: Caches) -> Duration {
+    Duration::from_micros(match caches {
+        Caches::Warm => 100,
+        Caches::Cold => 200,
+    })
+}
 /// Elements of the results noted at "done" and compared after the freeze.
 const NOTED: usize = 64;
-/// Address space that one more thread of the C library takes (stack and arena).
-const THREAD_BYTES: u64 = 160 << 20;
 
 /// What a session runs.
 pub(super) struct Order<'a> {
     /// `None`: no kernel, only the runner's own loops.
     pub kernel: Option<(&'a Binary, &'a str)>,
-    pub plan: Vec<Planned>,
+    pub plan: Vec<(Case, Touch)>,
     pub cores: &'a BTreeSet<u32>,
     /// Threads the kernel may have, OpenMP's among them.
     pub threads: usize,
@@ -64,10 +66,17 @@ pub(super) struct Session {
     control: Shared,
     event: EventFd,
     arena: Option<Arena>,
-    grids: Vec<Grid>,
+    cases: Vec<Case>,
     number: u64,
     caches: Caches,
     pub watch: Watch,
+}
+
+/// An element of a result as it was at "done".
+struct Noted {
+    at: usize,
+    element: usize,
+    value: u64,
 }
 
 /// What the clock said of one batch.
@@ -78,7 +87,7 @@ pub(super) struct Batch {
     pub run_delay: f64,
     /// Seconds that its core did not run it, though it did not give the core up.
     pub foreign: f64,
-    /// Seconds from the thaw to the child's answer beyond [`GRACE`]; part of `seconds`.
+    /// Seconds from the thaw to the child's answer beyond [`grace`]; part of `seconds`.
     pub late: f64,
     /// Seconds the referee spent on inputs and checks.
     pub referee_seconds: f64,
@@ -87,12 +96,12 @@ pub(super) struct Batch {
 impl Session {
     /// Starts the child and loads the kernel; returns with the child frozen.
     pub(super) fn start(order: Order<'_>, enclosure: Enclosure) -> Result<Self, Fault> {
-        let grids = order
-            .plan
-            .iter()
-            .map(|p| Grid::of(p.shape))
-            .collect::<Result<_, _>>()?;
-        let arena = Arena::take(order.plan.clone())?;
+        let plan = order.plan.iter().map(|(case, touch)| Planned {
+            form: case.form(),
+            touch: *touch,
+        });
+        let arena = Arena::take(plan.collect())?;
+        let cases = order.plan.iter().map(|(case, _)| case.clone()).collect();
         let control = Shared::new(
             c"corehold-control",
             size_of::<Control>().next_multiple_of(PAGE),
@@ -136,7 +145,7 @@ impl Session {
             control,
             event,
             arena: Some(arena),
-            grids,
+            cases,
             number: 0,
             caches: order.caches,
             watch,
@@ -173,6 +182,9 @@ impl Session {
         self.child.enclosure().thaw()?;
         self.tell(PING);
         let answered = self.wait_event(timeout.max(LEAST_PATIENCE), "before its first call")?;
+        // The child's wait for what the referee does from here to its sleep is told when that is over: the referee's own
+        // time counts from here too. What it reads next is slow where the caches are cold.
+        let own_awake = self.watch.own_ns();
         let delay = self.watch.run_delay_ns();
         let gave_up = self.watch.voluntary_switches();
         let own = self.watch.own_ns();
@@ -185,14 +197,20 @@ impl Session {
             .map_err(|fault| self.name_call(fault, count))?;
         let ran = self.watch.child_ns().zip(ran).map(|(now, then)| now - then);
         // Where the referee's thread is on a held core, the child waits for it.
-        let own = self.watch.own_ns().saturating_sub(own);
+        let own_end = self.watch.own_ns();
+        let (own, own_awake) = (
+            own_end.saturating_sub(own),
+            own_end.saturating_sub(own_awake),
+        );
         let gave_up = self.watch.voluntary_switches() > gave_up;
         let delay = self.watch.run_delay_ns().saturating_sub(delay);
-        let delay = delay.saturating_sub(own);
+        let delay = delay.saturating_sub(own_awake);
         let noted = self.note(&pairing);
         self.child.enclosure().freeze()?;
         self.verify(&pairing, &secrets, &noted)?;
-        let late = (answered - thawed).saturating_sub(GRACE).as_secs_f64();
+        let late = (answered - thawed)
+            .saturating_sub(grace(self.caches))
+            .as_secs_f64();
         let elapsed = (end - start).as_nanos() as u64;
         // What a kernel sleeps is its own affair.
         let foreign = ran
@@ -251,17 +269,10 @@ impl Session {
 
     fn fill(&self, pairing: &Pairing) -> Vec<Secret> {
         let arena = self.arena();
-        let of_call = |(i, at): (usize, &Offsets)| {
-            let shape = arena.plan[i].shape;
-            // SAFETY: the child is frozen; the three pieces are apart, and each call's too.
-            let (a, b, c) = unsafe {
-                (
-                    arena.inputs.doubles_mut(at.a, shape.a_len()),
-                    arena.inputs.doubles_mut(at.b, shape.b_len()),
-                    arena.outputs.doubles_mut(at.c, shape.c_len()),
-                )
-            };
-            fill(shape, self.grids[i], a, b, c)
+        let of_call = |(i, at): (usize, &Vec<usize>)| {
+            // SAFETY: the child is frozen; each call's arrays are its own.
+            let parts = unsafe { arena.parts_mut(&arena.plan[i].form, at) };
+            self.cases[i].fill(parts)
         };
         pairing.offsets.iter().enumerate().map(of_call).collect()
     }
@@ -270,66 +281,72 @@ impl Session {
     fn chill(&self, pairing: &Pairing) {
         let arena = self.arena();
         for (planned, at) in arena.plan.iter().zip(&pairing.offsets) {
-            arena.inputs.flush(at.a, 8 * planned.shape.a_len());
-            arena.inputs.flush(at.b, 8 * planned.shape.b_len());
-            arena.outputs.flush(at.c, 8 * planned.shape.c_len());
+            for (array, &at) in planned.form.arrays().zip(at) {
+                arena.file(array).flush(at, array.bytes());
+            }
         }
     }
 
     /// Tells which matrices belong together, and puts the true values of the late elements in place.
     fn reveal(&self, pairing: &Pairing, secrets: &[Secret]) {
         let arena = self.arena();
-        for (i, call) in pairing.calls.iter().enumerate() {
+        for (i, (call, secret)) in pairing.calls.iter().zip(secrets).enumerate() {
+            let mut call = *call;
+            call.reals[..secret.reals().len()].copy_from_slice(secret.reals());
             // SAFETY: the control page lives as long as `self`, `i` is below MAX_CALLS; volatile, for the child may
             // be looking.
             unsafe {
-                (&raw mut (*self.control.start::<Control>()).calls[i]).write_volatile(*call);
+                (&raw mut (*self.control.start::<Control>()).calls[i]).write_volatile(call);
             }
         }
-        for (secret, at) in secrets.iter().zip(&pairing.offsets) {
-            let base = if secret.late.in_a { at.a } else { at.b };
-            arena
-                .inputs
-                .poke(base + 8 * secret.late.index, secret.late.value);
+        for (i, (secret, at)) in secrets.iter().zip(&pairing.offsets).enumerate() {
+            let Some(late) = secret.late() else { continue };
+            let array = arena.plan[i].form.arrays().nth(late.array);
+            let array = array.expect("the late element is in one of the call's arrays");
+            let at = at[late.array] + array.element * late.index;
+            arena.file(array).poke(at, array.element, late.value);
         }
     }
 
     /// Notes random elements of the results, by their place in the outputs.
-    fn note(&self, pairing: &Pairing) -> Vec<(usize, u64)> {
+    fn note(&self, pairing: &Pairing) -> Vec<Noted> {
         let arena = self.arena();
         let mut rng = rand::rng();
         let one = |_| {
             let i = rng.random_range(0..pairing.offsets.len());
-            let at = pairing.offsets[i].c + 8 * rng.random_range(0..arena.plan[i].shape.c_len());
-            (at, arena.outputs.peek(at))
+            let arrays = arena.plan[i].form.arrays().zip(&pairing.offsets[i]);
+            let (array, at) = arrays
+                .filter(|(array, _)| array.writable)
+                .choose(&mut rng)
+                .expect("every call has an array that is written");
+            let at = at + array.element * rng.random_range(0..array.len);
+            let value = arena.outputs.peek(at, array.element);
+            Noted {
+                at,
+                element: array.element,
+                value,
+            }
         };
         (0..NOTED).map(one).collect()
     }
 
-    fn verify(
-        &self,
-        pairing: &Pairing,
-        secrets: &[Secret],
-        noted: &[(usize, u64)],
-    ) -> Result<(), Fault> {
+    fn verify(&self, pairing: &Pairing, secrets: &[Secret], noted: &[Noted]) -> Result<(), Fault> {
         let arena = self.arena();
         let wrong = |text: String| Err(Fault::Kernel(Verdict::WrongResult(text)));
         if noted
             .iter()
-            .any(|(at, value)| arena.outputs.peek(*at) != *value)
+            .any(|n| arena.outputs.peek(n.at, n.element) != n.value)
         {
             return wrong("it went on writing its result after it had said it was done".into());
         }
         for (i, secret) in secrets.iter().enumerate() {
-            let shape = arena.plan[i].shape;
             // SAFETY: the child is frozen, so nobody writes.
-            let c = unsafe { arena.outputs.doubles(pairing.offsets[i].c, shape.c_len()) };
-            if let Err(row) = secret.verify(shape, c) {
+            let parts = unsafe { arena.parts(&arena.plan[i].form, &pairing.offsets[i]) };
+            let case = &self.cases[i];
+            if let Err(what) = case.verify(secret, &parts) {
                 return wrong(format!(
-                    "row {row} of C is wrong for m={} n={} k={} (call {} of {})",
-                    shape.m,
-                    shape.n,
-                    shape.k,
+                    "{what} for {} (call {} of {})",
+                    case.sizes(),
                     i + 1,
                     secrets.len()
                 ));
@@ -393,8 +410,7 @@ impl Session {
     /// Adds to a fault in which call it happened, as far as the child told.
     fn name_call(&self, fault: Fault, count: usize) -> Fault {
         let i = (self.report().call.load(Ordering::Relaxed) as usize).min(count - 1);
-        let shape = self.arena().plan[i].shape;
-        let at = format!("in a call with m={} n={} k={}", shape.m, shape.n, shape.k);
+        let at = format!("in a call with {}", self.cases[i].sizes());
         let add = |text: String| format!("{} {at}", text.trim_end());
         match fault {
             Fault::Kernel(Verdict::RuntimeError(text)) => {
@@ -414,83 +430,4 @@ fn runner() -> Result<&'static OwnedFd, SealedError> {
     }
     let made = sealed_file(c"corehold-runner", RUNNER)?;
     Ok(FILE.get_or_init(|| made))
-}
-
-/// As many threads as are allowed.
-fn environment(threads: usize) -> Vec<CString> {
-    [
-        format!("OMP_NUM_THREADS={threads}"),
-        format!("OMP_THREAD_LIMIT={threads}"),
-        "OMP_DYNAMIC=false".to_owned(),
-        format!("OPENBLAS_NUM_THREADS={threads}"),
-    ]
-    .into_iter()
-    .filter_map(|text| CString::new(text).ok())
-    .collect()
-}
-
-fn write_control(
-    control: &mut Control,
-    order: &Order<'_>,
-    arena: &Arena,
-) -> Result<u64, SealedError> {
-    let threads = order.threads;
-    let trusted = !order.trusted.is_empty();
-    let filters = filters(Allowed {
-        threads: threads > 1,
-        trusted,
-    })?;
-    for (i, filter) in [&filters.load, &filters.no_clone3, &filters.run]
-        .into_iter()
-        .enumerate()
-    {
-        control.filters[i][..filter.len()].copy_from_slice(filter);
-        let at = CONTROL_AT + offset_of!(Control, filters) + i * size_of_val(&control.filters[0]);
-        control.programs[i] = Program {
-            // At most MAX_FILTER.
-            len: filter.len() as u16,
-            at: at as u64,
-            ..Program::default()
-        };
-    }
-    control.calls[..arena.calls.len()].copy_from_slice(&arena.calls);
-    control.pieces[..arena.pieces.len()].copy_from_slice(&arena.pieces);
-    control.piece_count = arena.pieces.len() as u64;
-    control.area_len = arena.area_len as u64;
-    control.kernel_len = order.kernel.map_or(0, |(b, _)| b.bytes.len() as u64);
-    // A user id of its own for each child, so that limits counted by user are its own.
-    control.user = u64::from(rand::rng().random_range(0x7000_0000u32..0x7fff_0000));
-    control.strict = u64::from(!trusted);
-    control.memory = order.memory_bytes + (threads as u64 - 1) * THREAD_BYTES;
-    control.threads = threads as u64;
-    if let Some((_, symbol)) = order.kernel {
-        text(&mut control.symbol, symbol)?;
-    }
-    let common = ["libm.so.6", "libgomp.so.1"].map(PathBuf::from);
-    let libraries: Vec<&PathBuf> = common.iter().chain(order.trusted).collect();
-    if libraries.len() > MAX_LIBRARIES {
-        return Err(SealedError::Asked(format!(
-            "at most {} trusted libraries",
-            MAX_LIBRARIES - common.len()
-        )));
-    }
-    for (to, path) in control.libraries.iter_mut().zip(&libraries) {
-        text(to, &path.to_string_lossy())?;
-    }
-    control.library_count = if order.kernel.is_some() {
-        libraries.len() as u64
-    } else {
-        0
-    };
-    Ok(filters.count())
-}
-
-fn text(to: &mut [u8; MAX_TEXT], from: &str) -> Result<(), SealedError> {
-    if from.len() >= MAX_TEXT || from.contains('\0') {
-        return Err(SealedError::Asked(format!(
-            "{from:?} is no name of a function or library"
-        )));
-    }
-    to[..from.len()].copy_from_slice(from.as_bytes());
-    Ok(())
 }

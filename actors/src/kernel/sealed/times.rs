@@ -2,7 +2,6 @@
 
 use serde::{Deserialize, Serialize};
 
-use super::Shape;
 use super::peak;
 use super::session::Batch;
 use super::statistics::{quantile, summarise};
@@ -73,6 +72,8 @@ pub(super) struct Times {
 /// Where and when a measurement was made.
 pub(super) struct Circumstances<'a> {
     pub peak_gflops: f64,
+    /// What a rate is counted in.
+    pub unit: &'a str,
     /// Involuntary switches a second of timed batches.
     pub switches: f64,
     pub calibration: Calibration,
@@ -145,7 +146,7 @@ impl Times {
         quantile(&all, 0.5)
     }
 
-    pub(super) fn outcome(&self, shape: Shape, of: &Circumstances<'_>) -> Outcome {
+    pub(super) fn outcome(&self, work: f64, of: &Circumstances<'_>) -> Outcome {
         let peak_gflops = of.peak_gflops;
         let times = self.counted();
         if times.is_empty() {
@@ -154,11 +155,12 @@ impl Times {
             ));
         }
         let summary = summarise(&times);
-        let rate = |seconds: f64| shape.flops() / seconds * 1e-9;
+        let rate = |seconds: f64| work / seconds * 1e-9;
         let gflops = rate(summary.rewarded);
         if gflops > peak::TOLERANCE * peak_gflops {
             return Outcome::Failed(Verdict::WrongResult(format!(
-                "{gflops:.1} GFLOPS is {ABOVE_PEAK} ({peak_gflops:.1})"
+                "{gflops:.1} {} is {ABOVE_PEAK} ({peak_gflops:.1})",
+                of.unit
             )));
         }
         // A tick of /proc/stat is 10 ms.
@@ -173,6 +175,8 @@ impl Times {
             share_of_peak: gflops / peak_gflops,
             calibration: of.calibration,
             class: of.class.to_owned(),
+            node: String::new(),
+            number: 0,
             contamination: Contamination {
                 run_delay: self.run_delay / self.seconds.max(1e-9),
                 foreign: self.foreign / self.seconds.max(1e-9),

@@ -5,7 +5,7 @@ use std::path::Path;
 use toml::de::{DeTable, DeValue};
 
 use super::error::{At, JobError, nearest};
-use super::{Job, Penalties};
+use super::{Job, Penalties, Pool};
 use crate::train::reward::Ladder;
 
 /// Checks all that types don't.
@@ -62,10 +62,28 @@ pub(super) fn check<S: AsRef<str>>(job: &Job, path: &Path, problems: &[S]) -> Re
         c.within(&format!("placement.{actor}.gpus"), place.gpus, 0.0, 1_024.0)?;
     }
     c.that(
-        p.benchmark.hold_cores >= 1,
+        p.benchmark.hold_cores >= 1 || b.recorded.is_some(),
         "placement.benchmark.hold_cores",
         "must be at least 1: what is measured on shared cores can't be trusted",
-    )
+    )?;
+    pool(&c, "pool.benchmark", &job.pool.benchmark)
+}
+
+fn pool(c: &Checker<'_>, table: &str, pool: &Pool) -> Result<(), JobError> {
+    let key = |key: &str| format!("{table}.{key}");
+    c.that(
+        !pool.name.is_empty(),
+        &key("name"),
+        "is empty; leave it out, or name the pool",
+    )?;
+    c.at_least(&key("max"), pool.max, 1)?;
+    c.that(
+        pool.min <= pool.max,
+        &key("min"),
+        &format!("is {}, more than `max` ({})", pool.min, pool.max),
+    )?;
+    c.at_least(&key("target_queue"), pool.target_queue, 1)?;
+    c.within(&key("idle_s"), pool.idle_s, 0.0, 86_400.0)
 }
 
 fn policy(c: &Checker<'_>, job: &Job) -> Result<(), JobError> {

@@ -51,6 +51,9 @@ pub struct Job {
     /// Where the four actors run.
     #[serde(default)]
     pub placement: Placement,
+    /// How many of them there are.
+    #[serde(default)]
+    pub pool: Pools,
     /// The text it was read from, which the run record keeps.
     #[serde(skip)]
     pub text: String,
@@ -297,6 +300,9 @@ pub struct Benchmark {
     pub again_above: f64,
     /// Rounds in which the final rivals are measured in turn.
     pub final_rounds: u32,
+    /// The folder of an earlier run whose rates are taken in place of measurements; see
+    /// [`crate::benchmark::Recorded`]. For tests of everything else: nothing is measured then.
+    pub recorded: Option<PathBuf>,
 }
 
 impl Default for Benchmark {
@@ -306,6 +312,43 @@ impl Default for Benchmark {
             final_budget_ms: 300.0,
             again_above: 2.0,
             final_rounds: 7,
+            recorded: None,
+        }
+    }
+}
+
+/// The actors of which there may be several.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct Pools {
+    /// Measures kernels.
+    pub benchmark: Pool,
+}
+
+/// How many members a pool has. What `cluster.toml` says of the pool goes before it.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct Pool {
+    /// Its name in the cluster.
+    pub name: String,
+    /// Fewest members.
+    pub min: u32,
+    /// Most members: one for each slot of the nodes that it may be on is of use.
+    pub max: u32,
+    /// Kernels for each member, waiting or at work, above which it grows.
+    pub target_queue: u32,
+    /// Seconds: it shrinks to what was needed at most in the last stretch of this length.
+    pub idle_s: f64,
+}
+
+impl Default for Pool {
+    fn default() -> Self {
+        Self {
+            name: "benchmark".to_owned(),
+            min: 1,
+            max: 1,
+            target_queue: 2,
+            idle_s: 60.0,
         }
     }
 }

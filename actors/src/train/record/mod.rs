@@ -25,9 +25,14 @@ pub use row::{
 };
 
 /// Version of `schema.sql`.
-const SCHEMA: i64 = 3;
-/// The version before: read as it is, and changed when a run of it goes on.
-const BEFORE: i64 = 2;
+const SCHEMA: i64 = 4;
+/// The oldest version that is read as it is, and changed when a run of it goes on.
+const OLDEST: i64 = 2;
+/// What makes a version the next.
+const CHANGES: [(i64, &str); 2] = [
+    (2, include_str!("schema_3.sql")),
+    (3, include_str!("schema_4.sql")),
+];
 
 /// Name of the database in the run's folder.
 pub const DATABASE: &str = "record.sqlite";
@@ -144,9 +149,9 @@ impl Record {
         let path = dir.join(DATABASE);
         let mut db = connect(&path, flags)?;
         match user_version(&db).map_err(|e| RecordError::database(&path, e))? {
-            found @ (SCHEMA | BEFORE) => {
-                if found == BEFORE && lock.is_some() {
-                    migrate(&mut db).map_err(|e| RecordError::database(&path, e))?;
+            found @ OLDEST..=SCHEMA => {
+                if found < SCHEMA && lock.is_some() {
+                    migrate(&mut db, found).map_err(|e| RecordError::database(&path, e))?;
                 }
                 Ok(Self {
                     dir: dir.to_owned(),
@@ -220,10 +225,12 @@ fn connect(path: &Path, flags: OpenFlags) -> Result<Connection, RecordError> {
     opened.map_err(|e| RecordError::database(path, e))
 }
 
-/// Adds what the version before lacks.
-fn migrate(db: &mut Connection) -> rusqlite::Result<()> {
+/// Adds what version `found` lacks.
+fn migrate(db: &mut Connection, found: i64) -> rusqlite::Result<()> {
     let tx = db.transaction()?;
-    tx.execute_batch(include_str!("schema_3.sql"))?;
+    for (_, change) in CHANGES.iter().filter(|(from, _)| *from >= found) {
+        tx.execute_batch(change)?;
+    }
     tx.commit()
 }
 
@@ -237,7 +244,7 @@ fn is_unborn(path: &Path) -> bool {
         Connection::open_with_flags(path, OpenFlags::SQLITE_OPEN_READ_ONLY).and_then(|db| {
             match user_version(&db)? {
                 0 => Ok(true),
-                SCHEMA | BEFORE => {
+                OLDEST..=SCHEMA => {
                     let any =
                         "SELECT EXISTS (SELECT 1 FROM corpus) OR EXISTS (SELECT 1 FROM steps)";
                     db.query_row(any, [], |row| row.get::<_, bool>(0))

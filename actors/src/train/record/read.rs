@@ -246,6 +246,17 @@ impl Record {
         self.one(sql, [])
     }
 
+    /// The highest rate of each kernel that the steps measured, in GFLOPS, by the hash of its normal form.
+    ///
+    /// # Errors
+    /// [`RecordError::Database`].
+    pub fn rates(&self) -> Result<Vec<(String, f64)>, RecordError> {
+        let sql = "SELECT hash, max(gflops) FROM (
+                       SELECT hash, gflops FROM samples UNION ALL SELECT hash, gflops FROM guests)
+                   WHERE gflops IS NOT NULL GROUP BY hash ORDER BY hash";
+        self.all(sql, |r| Ok((r.get(0)?, r.get(1)?)))
+    }
+
     /// All that the steps judged, step by step: a kernel once a step, a sample of the policy before guests.
     ///
     /// # Errors

@@ -139,6 +139,10 @@ pub struct Judged {
     pub calibration: Option<Calibration>,
     /// The class of the node it was measured on.
     pub class: Option<String>,
+    /// That node.
+    pub node: Option<String>,
+    /// The measurement's number, in hexadecimal.
+    pub measurement: Option<String>,
 }
 
 impl Judged {
@@ -155,12 +159,16 @@ impl Judged {
             share_of_peak: None,
             calibration: None,
             class: None,
+            node: None,
+            measurement: None,
         };
         let seen = |m: &Measurement, bare: Self| Self {
             calls: Some(m.calls),
             contamination: Some(m.contamination.clone()),
             calibration: Some(m.calibration),
             class: Some(m.class.clone()),
+            node: Some(m.node.clone()),
+            measurement: Some(format!("{:016x}", m.number)),
             ..bare
         };
         let failure = |v: &Verdict| match v {

@@ -73,6 +73,8 @@ CREATE TABLE samples (
     share_of_peak  REAL,                   -- of the slot's measured peak
     calibration    TEXT,                   -- JSON: rates of a fixed work on that core then
     class          TEXT,                   -- of the node that measured; rates compare within one only
+    node           TEXT,                   -- that measured
+    measurement    TEXT,                   -- its number: samples with one number share one measurement
     PRIMARY KEY (step, grp, sample)
 ) STRICT, WITHOUT ROWID;
 
@@ -98,6 +100,8 @@ CREATE TABLE guests (
     share_of_peak  REAL,                   -- of the slot's measured peak
     calibration    TEXT,                   -- JSON: rates of a fixed work on that core then
     class          TEXT,                   -- of the node that measured; rates compare within one only
+    node           TEXT,                   -- that measured
+    measurement    TEXT,                   -- its number
     PRIMARY KEY (step, guest)
 ) STRICT, WITHOUT ROWID;
 
@@ -121,4 +125,4 @@ CREATE TABLE finals (
     PRIMARY KEY (round, kind)
 ) STRICT;
 
-PRAGMA user_version = 3;
+PRAGMA user_version = 4;

@@ -155,7 +155,7 @@ fn insert_step(tx: &Transaction<'_>, s: &StepRow) -> rusqlite::Result<()> {
 
 fn insert_samples(tx: &Transaction<'_>, step: u32, samples: &[SampleRow]) -> rusqlite::Result<()> {
     let mut insert = tx.prepare_cached(
-        "INSERT INTO samples VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)",
+        "INSERT INTO samples VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)",
     )?;
     for s in samples {
         let j = &s.judged;
@@ -184,6 +184,8 @@ fn insert_samples(tx: &Transaction<'_>, step: u32, samples: &[SampleRow]) -> rus
             j.share_of_peak,
             j.calibration.as_ref().map(json),
             j.class,
+            j.node,
+            j.measurement,
         ])?;
     }
     Ok(())
@@ -191,7 +193,7 @@ fn insert_samples(tx: &Transaction<'_>, step: u32, samples: &[SampleRow]) -> rus
 
 fn insert_guests(tx: &Transaction<'_>, step: u32, guests: &[GuestRow]) -> rusqlite::Result<()> {
     let mut insert = tx.prepare_cached(
-        "INSERT INTO guests VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)",
+        "INSERT INTO guests VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)",
     )?;
     for (number, guest) in guests.iter().enumerate() {
         let j = &guest.judged;
@@ -216,6 +218,8 @@ fn insert_guests(tx: &Transaction<'_>, step: u32, guests: &[GuestRow]) -> rusqli
             j.share_of_peak,
             j.calibration.as_ref().map(json),
             j.class,
+            j.node,
+            j.measurement,
         ])?;
     }
     Ok(())

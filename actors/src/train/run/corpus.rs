@@ -53,9 +53,9 @@ impl Run<'_> {
         let total = entries.len();
         self.progress.phase(Phase::Corpus, CHUNK.min(total) as u64);
         let plan = Plan {
-            timing: QUICK,
             measurements: wanted.measurements,
             enough: Some(wanted.keep_below_gflops),
+            ..self.crew.once(QUICK)
         };
         let (mut kept, mut checked) = (Vec::new(), 0);
         while checked < total {
@@ -108,9 +108,9 @@ impl Run<'_> {
         self.progress.phase(Phase::Corpus, wanted.want.into());
         let draws = grammar::distinct(self.job.seed, wanted.draws as usize);
         let plan = Plan {
-            timing: QUICK,
             measurements: wanted.measurements,
             enough: Some(wanted.keep_below_gflops),
+            ..self.crew.once(QUICK)
         };
         let mut kept = Vec::new();
         let mut drawn = 0;

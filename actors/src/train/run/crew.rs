@@ -1,12 +1,13 @@
-//! The four actors of a job: spawned by labels and resources, asked again when they come back from a death.
+//! The actors of a job: spawned by labels and resources, asked again when they come back from a death.
 
 use std::path::Path;
+use std::time::Duration;
 
 use corehold::actor::{Accepts, Ask, RemoteActor, RemoteMessage, Spawn};
-use corehold::{AskError, Cluster, Handle, Restart};
+use corehold::{AskError, Cluster, ElasticPool, Handle, Restart};
 
-use super::{RunError, learner_dir};
-use crate::benchmark::{self, Benchmark, Machine};
+use super::{RunError, learner_dir, recorded};
+use crate::benchmark::{self, Benchmark, Machine, Measurer};
 use crate::kernel::{CompletionStyle, Problem};
 use crate::learner::{GrpoConfig, LearnerActor};
 use crate::rollout::Rollout;
@@ -15,6 +16,15 @@ use crate::verifier::{self, Verifier};
 
 // A node that dies this often within a job has a trouble that the job cannot mend.
 const RESTARTS: u32 = 10;
+/// Members of the pool that may be lost before one describes itself.
+const AGAIN: u32 = 10;
+
+/// One kernel is measured by each member, a few are compiled, the others wait at the door: so many that neither shared nor
+/// held cores run out of work where some kernels take several measurements and others are compiled already. No more than
+/// the verifier takes at once.
+fn on_the_way(members: u32) -> usize {
+    (8 + 8 * members as usize).min(64)
+}
 
 /// The actors of a job.
 #[derive(Clone)]
@@ -23,7 +33,9 @@ pub(super) struct Crew {
     pub rollout: Handle<Rollout>,
     pub learner: Handle<LearnerActor>,
     pub verifier: Handle<Verifier>,
-    pub benchmark: Handle<Benchmark>,
+    pub benchmark: ElasticPool<Benchmark>,
+    /// Kernels that are judged and measured at once.
+    pub on_the_way: usize,
 }
 
 impl Crew {
@@ -35,12 +47,20 @@ impl Crew {
     ) -> Result<Self, RunError> {
         let place = &job.placement;
         let threads = |place: &Place| (place.cpus.ceil() as u32).max(1);
-        let benchmark = placed(
-            cluster.actor(Benchmark::new(problem.clone())),
-            &place.benchmark,
-        )
-        .spawn()
-        .await?;
+        let benchmark = match &job.benchmark.recorded {
+            Some(run) => Benchmark::recorded(problem.clone(), recorded::rates(run, &problem)?),
+            None => Benchmark::new(problem.clone()),
+        };
+        let pool = &job.pool.benchmark;
+        // A member that dies is replaced by its pool, on whichever node has room; it had nothing to remember.
+        let benchmark = placed(cluster.actor(benchmark), &place.benchmark)
+            .restart(Restart::Never)
+            .pool(&pool.name)
+            .size(pool.min, pool.max)
+            .target_queue(pool.target_queue)
+            .idle(Duration::from_secs_f64(pool.idle_s))
+            .start()
+            .await?;
         let verifier = Verifier::new(problem.clone(), CompletionStyle::Body);
         let verifier = placed(cluster.actor(verifier), &place.verifier)
             .spawn()
@@ -59,11 +79,35 @@ impl Crew {
             learner,
             verifier,
             benchmark,
+            on_the_way: on_the_way(pool.max),
         })
     }
 
     pub(super) async fn machine(&self) -> Result<Machine, RunError> {
-        Ok(persist(|| self.benchmark.ask(benchmark::Describe)).await??)
+        Ok(self
+            .benchmark
+            .ask(benchmark::Describe)
+            .retry(AGAIN)
+            .await??)
+    }
+
+    /// One of those that measure on `class`, if there is one; for what must be measured on the same cores.
+    pub(super) async fn one_of(&self, class: &str) -> Result<Option<Handle<Benchmark>>, RunError> {
+        // The members are known to who has asked something.
+        self.machine().await?;
+        for member in self.benchmark.members()? {
+            if let Ok(machine) = member.ask(benchmark::Describe).await
+                && machine?.class == class
+            {
+                return Ok(Some(member));
+            }
+        }
+        Ok(None)
+    }
+
+    /// All members, whichever is free.
+    pub(super) fn any(&self) -> Measurer {
+        Measurer::Pool(self.benchmark.clone())
     }
 
     pub(super) async fn compiler(&self) -> Result<String, RunError> {

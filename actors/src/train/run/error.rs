@@ -1,5 +1,7 @@
 //! Why a run ended early.
 
+use std::path::PathBuf;
+
 use crate::benchmark::BenchmarkError;
 use crate::learner::TrainError;
 use crate::rollout::RolloutError;
@@ -56,6 +58,18 @@ pub enum RunError {
     /// The shipped corpus cannot be had.
     #[error(transparent)]
     Shipped(#[from] crate::kernel::corpus::CorpusError),
+    /// `benchmark.recorded` names a run without rates.
+    #[error(
+        "the run in {} has measured nothing yet; name another run's folder in `benchmark.recorded`",
+        .0.display()
+    )]
+    NothingRecorded(PathBuf),
+    /// What measured the finals was lost again and again.
+    #[error(
+        "the benchmark that measured the best kernel and its rivals in turn was lost {0} times; its nodes leave too often. \
+         Go on with `--resume` when they stay"
+    )]
+    FinalsLost(u32),
     /// Ctrl-C.
     #[error("interrupted; go on with `--resume`")]
     Interrupted,

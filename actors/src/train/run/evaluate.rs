@@ -4,22 +4,33 @@ use futures_util::{StreamExt as _, stream};
 
 use super::RunError;
 use super::crew::{Crew, persist};
-use crate::benchmark::Timing;
+use crate::benchmark::{Measurer, Timing};
 use crate::verifier::{Evaluate, Evaluated, VerifierError};
-
-/// One is measured, a few are compiled, the others wait at the door. So many that neither shared nor held cores run out
-/// of work where some kernels take several measurements and others are compiled already.
-const ON_THE_WAY: usize = 16;
 
 /// How a batch of kernels is to be measured.
 #[derive(Clone)]
 pub(super) struct Plan {
+    /// Who measures.
+    pub by: Measurer,
+    /// Kernels of one number are measured on one class of node.
+    pub alike: Option<u64>,
     pub timing: Timing,
     pub measurements: u32,
     pub enough: Option<f64>,
 }
 
 impl Crew {
+    /// Each kernel measured once, by whoever is free.
+    pub(super) fn once(&self, timing: Timing) -> Plan {
+        Plan {
+            by: self.any(),
+            alike: None,
+            timing,
+            measurements: 1,
+            enough: None,
+        }
+    }
+
     /// Judges and measures each of `completions` by one plan; see [`Crew::evaluate_each`].
     pub(super) async fn evaluate(
         &self,
@@ -43,7 +54,7 @@ impl Crew {
         let mut running = stream::iter(jobs.map(|(i, (completion, plan))| async move {
             (i, self.evaluate_one(completion, &plan).await)
         }))
-        .buffer_unordered(ON_THE_WAY);
+        .buffer_unordered(self.on_the_way);
         let mut count = 0;
         while let Some((i, result)) = running.next().await {
             results[i] = Some(result?);
@@ -61,7 +72,8 @@ impl Crew {
     ) -> Result<Evaluated, RunError> {
         let request = Evaluate {
             completion,
-            benchmark: self.benchmark.clone(),
+            benchmark: plan.by.clone(),
+            alike: plan.alike,
             timing: plan.timing.clone(),
             measurements: plan.measurements,
             enough: plan.enough,

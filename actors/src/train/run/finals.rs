@@ -1,15 +1,18 @@
 //! The end of a job: its best kernel measured afresh, in turn with its rivals, on the same held cores.
 
+use corehold::Handle;
+
 use super::corpus::{QUICK, rate};
 use super::crew::persist;
 use super::evaluate::Plan;
 use super::grpo::timing;
 use super::{Run, RunError};
-use crate::benchmark::MeasureBaseline;
+use crate::benchmark::{Benchmark, MeasureBaseline, Measurer};
 use crate::kernel::{Outcome, grammar};
 use crate::learner::Export;
 use crate::train::progress::Phase;
 use crate::train::record::{CorpusRow, FinalRow, RivalKind};
+use crate::verifier::VerifierError;
 
 /// Kernels that may be the best: the single highest rate is the luckiest one.
 const CANDIDATES: u32 = 12;
@@ -17,51 +20,46 @@ const CANDIDATES: u32 = 12;
 const HEATS: u32 = 5;
 /// Random kernels judged between two writes to the record.
 const CHUNK: usize = 40;
+/// Members of the pool that may be lost while they compare.
+const LOST: u32 = 5;
+
+/// The measurements that end a job, all by one benchmark.
+struct Comparison {
+    /// The best kernel's body.
+    best: Option<String>,
+    /// It and those that it is compared with.
+    rivals: Vec<(RivalKind, Option<String>)>,
+    /// The rounds of each.
+    rows: Vec<Vec<FinalRow>>,
+    /// The vendor library's.
+    library: Vec<FinalRow>,
+}
 
 impl Run<'_> {
     pub(super) async fn finals(&mut self) -> Result<(), RunError> {
         self.random_rivals().await?;
-        let rounds = self.job.benchmark.final_rounds;
-        self.progress
-            .phase(Phase::Finals, u64::from(rounds) + u64::from(CANDIDATES));
-        let best = self.choose_best().await?;
-        let corpus = self.record.corpus()?;
-        let fastest = |kept: bool| {
-            let rows = corpus.iter().filter(|row| row.kept || !kept);
-            let best = rows.max_by(|a, b| highest(a).total_cmp(&highest(b)));
-            best.map(|row| row.body.clone())
-        };
-        let mut rivals: Vec<(RivalKind, Option<String>)> = vec![
-            (RivalKind::BestAgain, best.clone()),
-            (RivalKind::CorpusBest, fastest(true)),
-            (RivalKind::RandomBest, fastest(false)),
-        ];
-        rivals.retain(|(_, code)| code.is_some());
-        let plan = Plan {
-            timing: timing(self.job.benchmark.final_budget_ms),
-            measurements: 1,
-            enough: None,
-        };
-        let mut rows: Vec<Vec<FinalRow>> = vec![Vec::new(); rivals.len()];
-        let mut library: Vec<FinalRow> = Vec::new();
-        for round in 0..rounds {
-            // In turn, so that a drift of the machine meets all alike.
-            for ((_, code), rows) in rivals.iter().zip(&mut rows) {
-                let code = code.clone().unwrap_or_default();
-                let evaluated = self.crew.evaluate_one(code, &plan).await?;
-                rows.extend(evaluated.outcomes.last().and_then(|o| row(round, o)));
+        let class = self.crew.machine().await?.class;
+        let mut lost = 0;
+        // What is compared must be measured on the same cores: by one member, from the beginning where it is lost.
+        let Comparison {
+            best,
+            rivals,
+            rows,
+            library,
+        } = loop {
+            if let Some(member) = self.crew.one_of(&class).await? {
+                match self.compare(&member).await {
+                    Err(RunError::Ask(e) | RunError::Verifier(VerifierError::Benchmark(e))) => {
+                        tracing::warn!(error = %e, "the finals begin anew");
+                    }
+                    other => break other?,
+                }
             }
-            let request = MeasureBaseline {
-                timing: plan.timing.clone(),
-            };
-            let benchmark = self.crew.benchmark.clone();
-            let measured = persist(|| benchmark.ask(request.clone())).await??;
-            library.extend(measured.and_then(|m| row(round, &m.outcome)));
-            self.progress.advance(
-                u64::from(CANDIDATES + round + 1),
-                "best, rivals and OpenBLAS in turn",
-            );
-        }
+            lost += 1;
+            if lost > LOST {
+                return Err(RunError::FinalsLost(lost));
+            }
+        };
         for ((kind, code), rows) in rivals.iter().zip(&rows) {
             self.record
                 .add_rival(*kind, code.as_deref().unwrap_or_default(), rows)?;
@@ -83,6 +81,55 @@ impl Run<'_> {
         Ok(())
     }
 
+    /// The best kernel and its rivals, by one member of the pool.
+    async fn compare(&mut self, member: &Handle<Benchmark>) -> Result<Comparison, RunError> {
+        let rounds = self.job.benchmark.final_rounds;
+        self.progress
+            .phase(Phase::Finals, u64::from(rounds) + u64::from(CANDIDATES));
+        let best = self.choose_best(member).await?;
+        let corpus = self.record.corpus()?;
+        let fastest = |kept: bool| {
+            let rows = corpus.iter().filter(|row| row.kept || !kept);
+            let best = rows.max_by(|a, b| highest(a).total_cmp(&highest(b)));
+            best.map(|row| row.body.clone())
+        };
+        let mut rivals: Vec<(RivalKind, Option<String>)> = vec![
+            (RivalKind::BestAgain, best.clone()),
+            (RivalKind::CorpusBest, fastest(true)),
+            (RivalKind::RandomBest, fastest(false)),
+        ];
+        rivals.retain(|(_, code)| code.is_some());
+        let plan = Plan {
+            by: Measurer::One(member.clone()),
+            ..self.crew.once(timing(self.job.benchmark.final_budget_ms))
+        };
+        let mut rows: Vec<Vec<FinalRow>> = vec![Vec::new(); rivals.len()];
+        let mut library: Vec<FinalRow> = Vec::new();
+        for round in 0..rounds {
+            // In turn, so that a drift of the machine meets all alike.
+            for ((_, code), rows) in rivals.iter().zip(&mut rows) {
+                let code = code.clone().unwrap_or_default();
+                let evaluated = self.crew.evaluate_one(code, &plan).await?;
+                rows.extend(evaluated.outcomes.last().and_then(|o| row(round, o)));
+            }
+            let request = MeasureBaseline {
+                timing: plan.timing.clone(),
+            };
+            let measured = member.ask(request).await??;
+            library.extend(measured.and_then(|m| row(round, &m.outcome)));
+            self.progress.advance(
+                u64::from(CANDIDATES + round + 1),
+                "best, rivals and OpenBLAS in turn",
+            );
+        }
+        Ok(Comparison {
+            best,
+            rivals,
+            rows,
+            library,
+        })
+    }
+
     /// As many random kernels as the job measured, as far as its draws go: what luck alone would have found.
     async fn random_rivals(&mut self) -> Result<(), RunError> {
         let measured = self.record.measured()? as usize;
@@ -92,11 +139,7 @@ impl Run<'_> {
         }
         self.progress
             .phase(Phase::Rivals, (measured - drawn) as u64);
-        let plan = Plan {
-            timing: QUICK,
-            measurements: 1,
-            enough: None,
-        };
+        let plan = self.crew.once(QUICK);
         // Another seed than the corpus's: what it drew is in the record already.
         let draws = grammar::distinct(self.job.seed ^ 0x5eed, measured - drawn);
         let mut done = 0;
@@ -121,11 +164,16 @@ impl Run<'_> {
         Ok(())
     }
 
-    async fn choose_best(&mut self) -> Result<Option<String>, RunError> {
+    async fn choose_best(
+        &mut self,
+        member: &Handle<Benchmark>,
+    ) -> Result<Option<String>, RunError> {
         let plan = Plan {
-            timing: timing(self.job.benchmark.final_budget_ms / 3.0),
+            by: Measurer::One(member.clone()),
             measurements: HEATS,
-            enough: None,
+            ..self
+                .crew
+                .once(timing(self.job.benchmark.final_budget_ms / 3.0))
         };
         let mut best: Option<(f64, String)> = None;
         // Of what the policy wrote itself: those that were fast in many measurements, then those that were once.

@@ -8,7 +8,7 @@ use super::draft::Draft;
 use super::judge::{Judgement, gflops};
 use super::warm::prompt;
 use super::{Run, RunError};
-use crate::benchmark::Timing;
+use crate::benchmark::{BATCH, Timing};
 use crate::learner::advantage::{Advantages, advantages};
 use crate::learner::{Group, Publish, Published, Scale, Update, UpdateStats};
 use crate::policy::SamplingConfig;
@@ -306,9 +306,9 @@ impl Run<'_> {
     }
 }
 
-/// Batches for a wish in milliseconds of timed calls: one lasts some 15.
+/// Batches for a wish in milliseconds of timed calls.
 pub(super) fn timing(milliseconds: f64) -> Timing {
-    let batches = (milliseconds / 15.0).ceil().max(1.0) as u32;
+    let batches = (milliseconds / (1e3 * BATCH.as_secs_f64())).ceil().max(1.0) as u32;
     Timing {
         min_batches: batches,
         max_batches: 2 * batches,

@@ -43,17 +43,17 @@ impl Run<'_> {
         let (texts, which) = distinct(&samples);
         let mut copies = vec![0u32; texts.len()];
         which.iter().for_each(|text| copies[*text] += 1);
-        let plan = Plan {
-            timing: timing(self.job.benchmark.budget_ms),
-            measurements: 1,
-            enough: None,
-        };
-        let jobs = texts.iter().zip(&copies).map(|(text, copies)| {
+        let plan = self.crew.once(timing(self.job.benchmark.budget_ms));
+        // Numbers that no other step has.
+        let alike: u64 = rand::random();
+        let groups = groups_of(draft, &which, texts.len());
+        let jobs = texts.iter().enumerate().map(|(text, words)| {
             let plan = Plan {
-                measurements: (*copies).min(MEASUREMENTS),
+                measurements: copies[text].min(MEASUREMENTS),
+                alike: groups[text].map(|g| alike.wrapping_add(g as u64)),
                 ..plan.clone()
             };
-            ((*text).to_owned(), plan)
+            ((*words).to_owned(), plan)
         });
         let mut rated = self.crew.evaluate_each(jobs.collect(), |_| ()).await?;
         for evaluated in &mut rated {
@@ -63,6 +63,10 @@ impl Run<'_> {
         let (own, guests) = which.split_at(samples.len() - draft.guests.len());
         let lucky = lucky(&rated, own, size, self.job.benchmark.again_above);
         for text in lucky {
+            let plan = Plan {
+                alike: groups[text].map(|g| alike.wrapping_add(g as u64)),
+                ..plan.clone()
+            };
             self.doubt(&mut rated[text], &plan).await?;
         }
         for (evaluated, copies) in rated.iter_mut().zip(&copies) {
@@ -71,7 +75,7 @@ impl Run<'_> {
         }
         let mut evaluated: Vec<_> = own.iter().map(|text| rated[*text].clone()).collect();
         let mut guests: Vec<_> = guests.iter().map(|text| rated[*text].clone()).collect();
-        self.unite(draft, &mut evaluated, &mut guests, &plan)
+        self.unite(draft, &mut evaluated, &mut guests, &plan, alike)
             .await?;
         Ok(Judgement {
             evaluated,
@@ -90,6 +94,7 @@ impl Run<'_> {
         own: &mut [Evaluated],
         guests: &mut [Evaluated],
         plan: &Plan,
+        alike: u64,
     ) -> Result<(), RunError> {
         let mut rest = own;
         for (g, group) in draft.written.groups.iter().enumerate() {
@@ -97,6 +102,10 @@ impl Run<'_> {
             rest = others;
             let joined: Vec<usize> = draft.guests_of(g).map(|(i, _)| i).collect();
             let all = (own.iter()).chain(joined.iter().map(|i| &guests[*i]));
+            let plan = Plan {
+                alike: Some(alike.wrapping_add(g as u64)),
+                ..plan.clone()
+            };
             let class = class_of_group(all.map(|e| e.outcomes.last())).map(str::to_owned);
             let mut again: HashMap<String, Option<Evaluated>> = HashMap::new();
             let guests = (guests.iter_mut().enumerate())
@@ -107,7 +116,7 @@ impl Run<'_> {
                     continue;
                 }
                 if !again.contains_key(&member.code) {
-                    let there = self.measure_on(class.as_deref(), member, plan).await?;
+                    let there = self.measure_on(class.as_deref(), member, &plan).await?;
                     again.insert(member.code.clone(), there);
                 }
                 if let Some(Some(there)) = again.get(&member.code) {
@@ -150,6 +159,18 @@ impl Run<'_> {
         }
         Ok(())
     }
+}
+
+/// For each text the first group that has it; `None` where only guests of none are of it.
+fn groups_of(draft: &Draft, which: &[usize], texts: usize) -> Vec<Option<usize>> {
+    let sizes = draft.written.groups.iter().map(Vec::len);
+    let own = (sizes.enumerate()).flat_map(|(g, size)| std::iter::repeat_n(Some(g), size));
+    let guests = draft.guests.iter().map(|guest| guest.group);
+    let mut groups = vec![None; texts];
+    for (text, group) in which.iter().zip(own.chain(guests)) {
+        groups[*text] = groups[*text].or(group);
+    }
+    groups
 }
 
 /// The texts without their copies, in the order of their first, and which of them each sample is.
@@ -232,6 +253,8 @@ mod tests {
             share_of_peak: 0.5,
             calibration: Calibration::default(),
             class: "one".to_owned(),
+            node: "node".to_owned(),
+            number: 1,
             contamination: Contamination::default(),
         })
     }

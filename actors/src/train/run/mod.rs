@@ -15,6 +15,7 @@ mod evaluate;
 mod finals;
 mod grpo;
 mod judge;
+mod recorded;
 mod warm;
 
 use std::path::{Path, PathBuf};
@@ -152,11 +153,20 @@ impl Run<'_> {
     async fn describe(&mut self) -> Result<(), RunError> {
         let machine = self.crew.machine().await?;
         let compiler = self.crew.compiler().await?;
-        self.progress.note(&format!(
-            "measuring on cores {:?} of node {} ({:?}): peak {:.1} GFLOPS at {:.2} GHz; {compiler}",
-            machine.cores, machine.node, machine.isolation, machine.peak_gflops, machine.clock_ghz
-        ));
+        self.progress.note(&match (&self.job.benchmark.recorded, machine.isolation) {
+            (None, Some(isolation)) => format!(
+                "measuring on cores {:?} of node {} ({isolation:?}): peak {:.1} GFLOPS at {:.2} GHz; {compiler}",
+                machine.cores, machine.node, machine.peak_gflops, machine.clock_ghz
+            ),
+            (run, _) => format!(
+                "NOTHING IS MEASURED: all rates are those of the run in {}; {compiler}",
+                run.as_deref().unwrap_or(Path::new("?")).display()
+            ),
+        });
         let mut facts = serde_json::to_value(&machine).unwrap_or_default();
+        if let Some(run) = &self.job.benchmark.recorded {
+            facts["recorded"] = run.display().to_string().into();
+        }
         facts["compiler"] = compiler.into();
         self.record.set_machine(&facts, machine.peak_gflops)?;
         Ok(())

@@ -9,7 +9,7 @@
 #include <string.h>
 
 /* What the runner and the referee share; see layout.rs. */
-struct call { int m, n, k, pad; uint64_t a, b, c; };
+struct call { uint64_t m, n, k, a, b, c, more[6]; double reals[4]; uint64_t pointers; };
 struct control {
     volatile uint64_t command;
     uint64_t repeat, call_count, piece_count, library_count, area_len, kernel_len, user, strict, memory, threads;

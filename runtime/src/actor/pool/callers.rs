@@ -5,17 +5,20 @@
 //! - CA-2: of the free members, one with the fewest asks gets the next; of those one in this process, then one on this
 //!   machine; of those any.
 //! - CA-3: an ask that is given up gives its place to the next.
+//! - CA-5: an ask of a group goes to a member on a node of the class that the group's first ask met, as long as there is such a
+//!   member; it lets those behind it pass that another class can answer. So groups spread over the classes by the work that
+//!   each gets done.
 //! - CA-4: the head hears what waits and who has what: at most every [`REPORT_EVERY`], and at last as it is.
 
 use std::collections::{HashMap, VecDeque};
-use std::net::SocketAddr;
 use std::sync::{Arc, Mutex, MutexGuard, Weak};
 use std::time::Duration;
 
 use tokio::sync::{Notify, oneshot};
 
+use super::members::{Members, Near};
 use crate::actor::error::AskError;
-use crate::cluster::CallerLoad;
+use crate::cluster::{CallerLoad, MemberPlace};
 use crate::control::ToHead;
 use crate::ids::{ActorId, PoolId};
 use crate::process::Process;
@@ -43,28 +46,16 @@ pub(super) struct Caller {
 #[derive(Default)]
 struct State {
     version: u64,
-    members: Vec<Member>,
-    /// Asks with those that are no members any more.
-    before: HashMap<ActorId, u32>,
-    waiting: VecDeque<oneshot::Sender<Result<Place, AskError>>>,
+    members: Members,
+    waiting: VecDeque<Waiting>,
     /// Why it is over.
     over: Option<String>,
 }
 
-struct Member {
-    actor: ActorId,
-    near: Near,
-    asks: u32,
-    /// It did not take an ask.
-    deaf: bool,
-}
-
-/// How near a member lives, the nearest first.
-#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-enum Near {
-    Process,
-    Machine,
-    Elsewhere,
+/// An ask that has no place yet.
+struct Waiting {
+    given: oneshot::Sender<Result<Place, AskError>>,
+    group: Option<u64>,
 }
 
 /// An ask's place with a member, which is free again when this is dropped.
@@ -120,17 +111,16 @@ impl Callers {
         &self,
         pool: PoolId,
         version: u64,
-        members: Vec<(ActorId, Option<SocketAddr>)>,
+        members: Vec<MemberPlace>,
         process: &Process,
     ) {
         if let Some(caller) = self.known(pool) {
-            let near = |at: Option<SocketAddr>| match at {
+            let near = |place: &MemberPlace| match place.at {
                 Some(at) if at == process.address => Near::Process,
                 Some(at) if at.ip() == process.address.ip() => Near::Machine,
                 _ => Near::Elsewhere,
             };
-            let members = members.into_iter().map(|(actor, at)| (actor, near(at)));
-            caller.members(version, members);
+            caller.members(version, members.into_iter().map(|m| (m.clone(), near(&m))));
         }
     }
 
@@ -171,15 +161,15 @@ impl Caller {
         self.state.lock().expect("no panic while held")
     }
 
-    /// A place with a member, waiting for one that is free.
-    pub(super) async fn place(self: &Arc<Self>) -> Result<Place, AskError> {
+    /// A place with a member, waiting for one that is free; with one of the class of `group`, if it is of one.
+    pub(super) async fn place(self: &Arc<Self>, group: Option<u64>) -> Result<Place, AskError> {
         let waits = {
             let mut state = self.state();
             if let Some(why) = &state.over {
                 return Err(self.is_over(why));
             }
             let free = match state.waiting.is_empty() {
-                true => state.take(self.each),
+                true => state.members.take(self.each, group),
                 false => None,
             };
             if let Some(actor) = free {
@@ -187,10 +177,11 @@ impl Caller {
                 return Ok(self.place_with(actor));
             }
             let (given, waits) = oneshot::channel();
-            state.waiting.push_back(given);
+            state.waiting.push_back(Waiting { given, group });
             waits
         };
-        self.news.notify_one();
+        // It may be that those before it wait for another class.
+        self.give();
         let mut waits = Waits(self, Some(waits));
         let place = match &mut waits.1 {
             Some(waits) => waits.await,
@@ -214,35 +205,19 @@ impl Caller {
 
     /// The members that are given asks.
     pub(super) fn present(&self) -> Vec<ActorId> {
-        self.state().members.iter().map(|m| m.actor).collect()
+        self.state().members.actors()
     }
 
     /// Gives places to those that wait, as long as there are any.
     fn give(self: &Arc<Self>) {
         loop {
-            let (given, actor) = {
-                let mut state = self.state();
-                // Those that were given up are no reason to disturb a member.
-                while state
-                    .waiting
-                    .front()
-                    .is_some_and(oneshot::Sender::is_closed)
-                {
-                    state.waiting.pop_front();
-                }
-                if state.waiting.is_empty() {
-                    break;
-                }
-                let Some(actor) = state.take(self.each) else {
-                    break;
-                };
-                let given = state.waiting.pop_front();
-                (given, actor)
+            // In a statement of its own: the lock is not held while a place is given.
+            let next = self.state().next(self.each);
+            let Some((given, actor)) = next else {
+                break;
             };
             let place = self.place_with(actor);
-            if let Some(given) = given
-                && let Err(Ok(place)) = given.send(Ok(place))
-            {
+            if let Err(Ok(place)) = given.send(Ok(place)) {
                 // Given up at this moment. The place is given on by this loop, not by its end.
                 place.give_back();
             }
@@ -250,23 +225,10 @@ impl Caller {
         self.news.notify_one();
     }
 
-    fn members(self: &Arc<Self>, version: u64, members: impl Iterator<Item = (ActorId, Near)>) {
+    fn members(self: &Arc<Self>, version: u64, members: impl Iterator<Item = (MemberPlace, Near)>) {
         {
             let mut state = self.state();
-            let state = &mut *state;
-            for old in std::mem::take(&mut state.members) {
-                if old.asks > 0 {
-                    state.before.insert(old.actor, old.asks);
-                }
-            }
-            let before = &mut state.before;
-            let members = members.map(|(actor, near)| Member {
-                actor,
-                near,
-                asks: before.remove(&actor).unwrap_or(0),
-                deaf: false,
-            });
-            state.members = members.collect();
+            state.members.replace(members);
             state.version = version;
         }
         self.give();
@@ -278,23 +240,19 @@ impl Caller {
             state.over = Some(why.clone());
             std::mem::take(&mut state.waiting)
         };
-        for given in waiting {
-            let _ = given.send(Err(self.is_over(&why)));
+        for waits in waiting {
+            let _ = waits.given.send(Err(self.is_over(&why)));
         }
     }
 
     /// A member did not take an ask: it gets none for a while.
     pub(super) fn is_deaf(self: &Arc<Self>, process: &Process, actor: ActorId) {
-        if let Some(member) = self.state().member(actor) {
-            member.deaf = true;
-        }
+        self.state().members.set_deaf(actor, true);
         let caller = Arc::downgrade(self);
         process.wire.spawn(async move {
             tokio::time::sleep(LEFT_ALONE).await;
             if let Some(caller) = caller.upgrade() {
-                if let Some(member) = caller.state().member(actor) {
-                    member.deaf = false;
-                }
+                caller.state().members.set_deaf(actor, false);
                 caller.give();
             }
         });
@@ -302,15 +260,11 @@ impl Caller {
 
     fn load(&self) -> CallerLoad {
         let state = self.state();
-        let members = state.members.iter().map(|m| (m.actor, m.asks));
-        let before = state.before.iter().map(|(actor, asks)| (*actor, *asks));
-        let mut with: Vec<_> = members.chain(before).filter(|(_, n)| *n > 0).collect();
-        with.sort_unstable();
-        let waiting = state.waiting.iter().filter(|given| !given.is_closed());
+        let waiting = state.waiting.iter().filter(|w| !w.given.is_closed());
         CallerLoad {
             version: state.version,
             waiting: waiting.count() as u64,
-            with,
+            with: state.members.asks(),
         }
     }
 }
@@ -323,28 +277,27 @@ impl Drop for Caller {
 }
 
 impl State {
-    fn member(&mut self, actor: ActorId) -> Option<&mut Member> {
-        self.members.iter_mut().find(|m| m.actor == actor)
-    }
-
-    /// A place with the member that CA-2 says, counted as taken.
-    fn take(&mut self, each: u32) -> Option<ActorId> {
-        let free = self.members.iter_mut();
-        let free = free.filter(|m| m.asks < each && !m.deaf);
-        let member = free.min_by_key(|m| (m.asks, m.near, rand::random::<u32>()))?;
-        member.asks += 1;
-        Some(member.actor)
-    }
-
-    fn free(&mut self, actor: ActorId) {
-        if let Some(member) = self.member(actor) {
-            member.asks = member.asks.saturating_sub(1);
-        } else if let Some(asks) = self.before.get_mut(&actor) {
-            *asks -= 1;
-            if *asks == 0 {
-                self.before.remove(&actor);
+    /// The first that waits and can have a place, which is counted as taken.
+    fn next(&mut self, each: u32) -> Option<(oneshot::Sender<Result<Place, AskError>>, ActorId)> {
+        let (mut at, mut refused) = (0, None);
+        while at < self.waiting.len() && self.members.any_free(each) {
+            let Waiting { given, group } = &self.waiting[at];
+            // Those that were given up are no reason to disturb a member.
+            if given.is_closed() {
+                self.waiting.remove(at);
+                continue;
             }
+            // Most often the next is of the group that has just been refused.
+            if (group.is_none() || *group != refused)
+                && let Some(actor) = self.members.take(each, *group)
+            {
+                let waits = self.waiting.remove(at)?;
+                return Some((waits.given, actor));
+            }
+            refused = *group;
+            at += 1;
         }
+        None
     }
 }
 
@@ -352,7 +305,7 @@ impl Place {
     /// Without giving it to the next.
     fn give_back(mut self) {
         if let Some(caller) = self.caller.take() {
-            caller.state().free(self.actor);
+            caller.state().members.free(self.actor);
         }
     }
 }
@@ -360,7 +313,7 @@ impl Place {
 impl Drop for Place {
     fn drop(&mut self) {
         if let Some(caller) = self.caller.take() {
-            caller.state().free(self.actor);
+            caller.state().members.free(self.actor);
             caller.give();
         }
     }

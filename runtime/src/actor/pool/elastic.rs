@@ -100,6 +100,7 @@ impl<A: RemoteActor> ElasticPool<A> {
             message,
             timeout: None,
             retries: 0,
+            group: None,
         }
     }
 
@@ -148,6 +149,7 @@ pub struct PoolAsk<A, M> {
     message: M,
     timeout: Option<Duration>,
     retries: u32,
+    group: Option<u64>,
 }
 
 impl<A, M> PoolAsk<A, M>
@@ -168,6 +170,15 @@ where
         self
     }
 
+    /// All asks of this process with one `group` are answered on one class of node (processor and cores, see
+    /// [`crate::actor::ActorEnv::class`]; the node's label `class` says otherwise), so that their answers compare where members
+    /// live on unlike machines. It is the class that the first of them met: so faster machines get more groups. Where the
+    /// class loses its last member, the rest of the group is answered on another.
+    pub fn alike(mut self, group: u64) -> Self {
+        self.group = Some(group);
+        self
+    }
+
     async fn send(self) -> std::result::Result<M::Result, AskError> {
         let process = Process::current()?;
         let caller = self.pool.caller(&process).clone();
@@ -177,8 +188,8 @@ where
         let mut fate = Fate::NotSent;
         loop {
             let place = match deadline {
-                None => caller.place().await?,
-                Some(at) => match timeout_at(at, caller.place()).await {
+                None => caller.place(self.group).await?,
+                Some(at) => match timeout_at(at, caller.place(self.group)).await {
                     Ok(place) => place?,
                     Err(_) => {
                         return Err(AskError::Timeout {

@@ -7,6 +7,7 @@
 mod callers;
 mod elastic;
 mod fixed;
+mod members;
 mod start;
 
 pub use elastic::{ElasticPool, PoolAsk};

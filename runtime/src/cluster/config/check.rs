@@ -178,6 +178,12 @@ impl ClusterConfig {
 }
 
 impl NodeConfig {
+    /// Its class, by which measurements are comparable: the machine's, unless its label `class` says another.
+    pub(crate) fn class(&self, facts: &MachineFacts) -> String {
+        let said = self.labels.get("class").cloned();
+        said.unwrap_or_else(|| facts.class())
+    }
+
     fn core_places(&self) -> impl Iterator<Item = (u32, Position)> {
         self.cores
             .iter()

@@ -192,10 +192,24 @@ pub enum ConfigErrorKind {
         other: String,
         port: u16,
     },
-    /// A launcher that is not there.
+    /// A head that other machines cannot reach.
     #[error(
-        "node `{node}` is on {host}, and `corehold up` can only start local nodes so far; \
-             use host = \"local\", or take it out and start it on that machine by `corehold node --join`"
+        "{host} cannot reach a head that listens on {listen}: set `listen` in [cluster] to an address of this machine in \
+         the network that they share, such as \"192.168.0.10:7420\""
     )]
-    NoLauncher { node: String, host: String },
+    HeadOutOfReach { host: String, listen: SocketAddr },
+    /// A host that ssh would not take for one.
+    #[error(
+        "`{text}` is no host; write \"MACHINE\", \"USER@MACHINE\" or a name in ssh's configuration"
+    )]
+    BadMachine { text: String },
+    /// A host twice in one list.
+    #[error("{host} stands twice in `hosts`; write it once: a host has one node of the launcher")]
+    HostTwice { host: String },
+    /// A folder that the hosts' shells would not take for one.
+    #[error(
+        "`{text}` can't be the folder on the hosts; write a path from the user's home there, such as \".corehold-ssh\", or \
+         an absolute one"
+    )]
+    BadFolder { text: String },
 }

@@ -13,12 +13,15 @@ use serde::{Deserialize, Serialize};
 
 mod check;
 mod error;
+mod launchers;
 mod parse;
 mod read;
+mod write;
 
 pub(crate) use parse::is_name;
 
 pub use error::{ConfigError, ConfigErrorKind, Position};
+pub use launchers::SshConfig;
 
 use super::demand::{Capacity, Gpu, HeldCore, Milli};
 use crate::isolate::Knob;
@@ -43,8 +46,10 @@ pub struct ClusterConfig {
     pub metrics: Option<SocketAddr>,
     /// Whether every process records its handlers and asks all the time, for `corehold timeline`.
     pub timeline: bool,
-    /// The nodes, in the file's order; at least one, names unique.
+    /// The nodes, in the file's order, names unique; at least one, unless there are elastic ones.
     pub nodes: Vec<NodeConfig>,
+    /// How nodes are started by ssh, and which the cluster may start by itself.
+    pub ssh: SshConfig,
     /// The pools by name.
     pub pools: BTreeMap<String, PoolConfig>,
 }
@@ -148,7 +153,10 @@ impl ClusterConfig {
     /// When something in it is wrong.
     pub fn parse(text: &str, origin: impl AsRef<Path>) -> Result<Self, ConfigError> {
         let config = parse::parse(text, origin.as_ref())?;
-        config.check_nodes()?;
+        // As one: names and cores of one host must not be given twice.
+        let mut all = config.clone();
+        all.nodes.extend(config.elastic_nodes());
+        all.check_nodes()?;
         Ok(config)
     }
 
@@ -158,23 +166,6 @@ impl ClusterConfig {
     /// When they name cores or ask for memory that it does not have.
     pub fn validate(&self, facts: &MachineFacts) -> Result<(), ConfigError> {
         self.check_machine(facts)
-    }
-
-    /// Checks that there is a launcher for every node.
-    ///
-    /// # Errors
-    /// For the first node that `corehold up` can't start.
-    pub fn check_launchers(&self) -> Result<(), ConfigError> {
-        match self.nodes.iter().find(|node| node.host != Host::Local) {
-            None => Ok(()),
-            Some(node) => {
-                let kind = ConfigErrorKind::NoLauncher {
-                    node: node.name.clone(),
-                    host: node.host.to_string(),
-                };
-                Err(self.error(node.places.host, kind))
-            }
-        }
     }
 
     /// A node by its name.

@@ -9,13 +9,13 @@ use toml::de::DeTable;
 
 use super::error::{ConfigError, ConfigErrorKind};
 use super::read::{Source, Table, Value};
-use super::{ClusterConfig, Host, NodeConfig, Places, PoolConfig, Position};
+use super::{ClusterConfig, Host, NodeConfig, Places, PoolConfig, Position, SshConfig};
 use crate::cluster::pools::{MAX_MEMBERS, Sizing};
 use crate::isolate::Knob;
 
 type Result<T> = std::result::Result<T, ConfigError>;
 
-const TOP: &[&str] = &["cluster", "node", "observe", "pool"];
+const TOP: &[&str] = &["cluster", "launcher", "node", "observe", "pool"];
 // How long nodes go on without a head: enough for a person to type `corehold up`.
 const DEFAULT_LEASE: Duration = Duration::from_secs(60);
 
@@ -31,7 +31,7 @@ const CLUSTER: &[&str] = &[
     "metrics",
 ];
 const OBSERVE: &[&str] = &["metrics", "expose", "timeline"];
-const NODE: &[&str] = &[
+pub(super) const NODE: &[&str] = &[
     "name",
     "host",
     "labels",
@@ -71,11 +71,13 @@ pub(super) fn parse(text: &str, origin: &Path) -> Result<ClusterConfig> {
         metrics: None,
         timeline: false,
         nodes: Vec::new(),
+        ssh: SshConfig::default(),
         pools: BTreeMap::new(),
     };
     let observe = Observe::read(&top)?;
     config.metrics = observe.at;
     config.timeline = observe.timeline;
+    config.ssh = SshConfig::read(&top, folder, &observe)?;
     if let Some(value) = top.get("cluster") {
         let cluster = value.table("[cluster]".to_owned(), CLUSTER)?;
         if let Some(name) = cluster.get("name") {
@@ -112,7 +114,7 @@ pub(super) fn parse(text: &str, origin: &Path) -> Result<ClusterConfig> {
 }
 
 /// What `[observe]` says.
-struct Observe {
+pub(super) struct Observe {
     /// Where metrics are, of who does not say.
     at: Option<SocketAddr>,
     /// Whether other machines may read them.
@@ -174,7 +176,24 @@ fn node(value: &Value<'_>, observe: &Observe) -> Result<NodeConfig> {
             host(&value)?
         }
     };
-    let cores = table
+    let mut node = NodeConfig {
+        name: valid_name(&name, name.text()?, "a node's name")?,
+        listen: match host {
+            Host::Local => SocketAddr::from(([127, 0, 0, 1], 0)),
+            Host::Ssh(_) => SocketAddr::from(([0, 0, 0, 0], 0)),
+        },
+        host,
+        places,
+        ..NodeConfig::bare()
+    };
+    node_keys(&table, observe, &mut node)?;
+    Ok(node)
+}
+
+/// What a node has and does, whoever it is.
+pub(super) fn node_keys(table: &Table<'_>, observe: &Observe, node: &mut NodeConfig) -> Result<()> {
+    let places = &mut node.places;
+    node.cores = table
         .get("cores")
         .map(|value| core_list(&value, &mut places.cores))
         .transpose()?;
@@ -182,65 +201,45 @@ fn node(value: &Value<'_>, observe: &Observe) -> Result<NodeConfig> {
         .get("held")
         .map(|value| core_list(&value, &mut places.held))
         .transpose()?;
-    let memory = match table.get("memory") {
-        None => None,
-        Some(value) => {
-            places.memory = value.at;
-            Some(size(&value)?)
-        }
-    };
-    let gpus = table
+    node.held = held.unwrap_or_default();
+    if let Some(value) = table.get("memory") {
+        places.memory = value.at;
+        node.memory = Some(size(&value)?);
+    }
+    node.gpus = table
         .get("gpus")
         .map(|value| number_list(&value, MOST_GPUS, &mut places.gpus))
         .transpose()?;
     places.metrics = observe.place;
-    let metrics = match table.get("metrics") {
+    node.metrics = match table.get("metrics") {
         None => observe.at,
         Some(value) => {
             places.metrics = value.at;
             observe.own(&value)?
         }
     };
-    let any_port = match host {
-        Host::Local => SocketAddr::from(([127, 0, 0, 1], 0)),
-        Host::Ssh(_) => SocketAddr::from(([0, 0, 0, 0], 0)),
-    };
-    let mut labels = BTreeMap::new();
     if let Some(value) = table.get("labels") {
         for label in value.table("labels".to_owned(), &[])?.iter() {
             let key = valid_name(&label, label.key, "a label's name")?;
-            labels.insert(key, valid_name(&label, label.text()?, "a label's value")?);
+            let value = valid_name(&label, label.text()?, "a label's value")?;
+            node.labels.insert(key, value);
         }
     }
-    let mut resources = BTreeMap::new();
     if let Some(value) = table.get("resources") {
         for resource in value.table("resources".to_owned(), &[])?.iter() {
             let key = valid_name(&resource, resource.key, "a resource's name")?;
-            resources.insert(key, resource.amount()?);
+            node.resources.insert(key, resource.amount()?);
         }
     }
     let flag = |key| table.get(key).map_or(Ok(false), |value| value.flag());
+    node.shield = flag("shield")?;
+    node.allow_affinity_only = flag("allow_affinity_only")?;
     let tune = table.get("tune").map(|value| knobs(&value)).transpose()?;
-    Ok(NodeConfig {
-        name: valid_name(&name, name.text()?, "a node's name")?,
-        host,
-        labels,
-        cores,
-        held: held.unwrap_or_default(),
-        shield: flag("shield")?,
-        tune: tune.unwrap_or_default(),
-        allow_affinity_only: flag("allow_affinity_only")?,
-        memory,
-        gpus,
-        resources,
-        listen: table
-            .get("listen")
-            .map(|value| address(&value))
-            .transpose()?
-            .unwrap_or(any_port),
-        metrics,
-        places,
-    })
+    node.tune = tune.unwrap_or_default();
+    if let Some(value) = table.get("listen") {
+        node.listen = address(&value)?;
+    }
+    Ok(())
 }
 
 fn pool(value: &Value<'_>) -> Result<PoolConfig> {
@@ -278,17 +277,17 @@ fn host(value: &Value<'_>) -> Result<Host> {
     let text = value.text()?;
     match text.split_once(':') {
         None if text == "local" => Ok(Host::Local),
-        Some(("ssh", machine))
-            if !machine.is_empty()
-                && !machine.starts_with('-')
-                && !machine.contains(|c: char| c.is_whitespace() || c.is_control()) =>
-        {
-            Ok(Host::Ssh(machine.to_owned()))
-        }
+        Some(("ssh", name)) if is_machine(name) => Ok(Host::Ssh(name.to_owned())),
         _ => Err(value.error(ConfigErrorKind::BadHost {
             text: text.to_owned(),
         })),
     }
+}
+
+/// Whether ssh takes it for a host and no option.
+pub(super) fn is_machine(name: &str) -> bool {
+    let strange = |c: char| c.is_whitespace() || c.is_control();
+    !name.is_empty() && !name.starts_with('-') && !name.contains(strange)
 }
 
 fn address(value: &Value<'_>) -> Result<SocketAddr> {

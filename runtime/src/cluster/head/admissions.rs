@@ -28,6 +28,8 @@ pub(super) struct Admissions {
     names: Vec<String>,
     /// Names of nodes that were let in a moment ago and may not have joined yet, and until when they are kept for those.
     promised: BTreeMap<String, Duration>,
+    /// Tokens of nodes that are launched: the digest of each one's secret, and the only name that it lets in.
+    reserved: BTreeMap<[u8; 32], String>,
     /// Whether those without a certificate can connect.
     open: bool,
 }
@@ -40,8 +42,13 @@ impl Admissions {
             ca,
             head_lease: config.head_lease,
             drain: config.drain,
-            names: config.nodes.iter().map(|n| n.name.clone()).collect(),
+            names: {
+                let elastic = config.elastic_nodes();
+                let all = config.nodes.iter().chain(&elastic);
+                all.map(|n| n.name.clone()).collect()
+            },
             promised: BTreeMap::new(),
+            reserved: BTreeMap::new(),
             open: false,
         }
     }
@@ -52,8 +59,41 @@ impl Admissions {
 }
 
 impl Head<'_> {
-    /// Makes a token.
+    /// Makes a token for an operator.
     pub(super) fn make_token(&mut self, expires: Duration, uses: u32) -> Result<Response, String> {
+        let token = self.new_token(expires, uses)?;
+        tracing::info!(?expires, uses, "made a join token");
+        Ok(Response::Token {
+            text: token.to_string(),
+            head: self.process.address,
+        })
+    }
+
+    /// Makes the token of a node that is being launched.
+    pub(super) fn launch_token(
+        &mut self,
+        name: &str,
+        valid: Duration,
+    ) -> Result<JoinToken, String> {
+        self.revoke_launch_token(name);
+        let token = self.new_token(valid, 1)?;
+        let digest = token.secret.digest();
+        self.admissions.reserved.insert(digest, name.to_owned());
+        Ok(token)
+    }
+
+    /// The launch is over that it was made for.
+    pub(super) fn revoke_launch_token(&mut self, name: &str) {
+        let Admissions {
+            tokens, reserved, ..
+        } = &mut self.admissions;
+        for (digest, _) in reserved.extract_if(.., |_, only| only == name) {
+            tokens.revoke(&digest);
+        }
+        self.watch_door();
+    }
+
+    fn new_token(&mut self, expires: Duration, uses: u32) -> Result<JoinToken, String> {
         if !self.admissions.keys.join("ca.key").exists() {
             let keys = self.admissions.keys.display();
             return Err(format!(
@@ -69,10 +109,7 @@ impl Head<'_> {
         made.map_err(|e| e.to_string())?;
         self.watch_door();
         let ca = self.admissions.ca;
-        let text = JoinToken { ca, secret }.to_string();
-        let head = self.process.address;
-        tracing::info!(?expires, uses, "made a join token");
-        Ok(Response::Token { text, head })
+        Ok(JoinToken { ca, secret })
     }
 
     /// The door is open for strangers while there is a token that lets one in.
@@ -135,9 +172,16 @@ impl Head<'_> {
             ));
         }
         self.admissions.promised.retain(|_, until| *until > now);
-        let taken = self.state.membership().by_name(&name).is_some()
-            || self.admissions.promised.contains_key(&name);
-        if taken || self.admissions.names.contains(&name) {
+        let only = self.admissions.reserved.get(&secret);
+        if only.is_some_and(|only| *only != name) {
+            return Err(
+                "this token was made for a node that is being launched, of another name".to_owned(),
+            );
+        }
+        let others =
+            self.admissions.promised.contains_key(&name) || self.admissions.names.contains(&name);
+        let member = self.state.membership().by_name(&name).is_some();
+        if member || (only.is_none() && others) {
             return Err(format!(
                 "the cluster has a node `{name}` already; give this one another name with `--name` (the token stays valid)"
             ));

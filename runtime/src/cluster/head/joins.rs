@@ -96,6 +96,8 @@ impl Head<'_> {
         if let Some(p) = self.peers.get_mut(&peer) {
             p.node = Some(node);
         }
+        self.launchers.joined(&name);
+        self.revoke_launch_token(&name);
         tracing::info!(%name, %node, %address, again, "a node joined");
         timeline::mark(None, format!("node {name} joined"));
         let changes = self.state.take_changes(self.now());

@@ -7,6 +7,10 @@ use crate::ids::{ActorId, NodeId};
 
 impl Head<'_> {
     pub(super) fn node_gone(&mut self, node: NodeId, name: String, why: String) {
+        // Unless it was the process before the one that has just joined.
+        if self.state.membership().by_name(&name).is_none() {
+            self.launchers.gone(&name);
+        }
         let Some((peer, address)) = self.nodes.remove(&node) else {
             return;
         };

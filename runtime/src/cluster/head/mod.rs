@@ -11,6 +11,7 @@ mod admissions;
 mod drains;
 pub(crate) mod guard;
 mod joins;
+mod launches;
 mod losses;
 mod observers;
 mod peers;
@@ -32,7 +33,7 @@ use self::peers::{Peer, PeerId};
 use self::pools::PoolDesk;
 use self::requests::{Ending, Waiter};
 use self::writer::Writer;
-use super::launcher::{ChildEvent, Launcher};
+use super::launcher::{LaunchEvent, Launchers};
 use super::state_dir::StateDir;
 use super::{
     ActorEvent, ClusterConfig, DriverEvent, HeadAction, HeadEvent, HeadSettings, HeadState,
@@ -111,18 +112,19 @@ pub(crate) async fn run(
     // What left is started again by hand only.
     let present = |name: &String| !state.membership().has_left(name);
     let names: BTreeSet<String> = names.into_iter().filter(present).collect();
-    let (launcher, children) = Launcher::start(&config, &names, &state_dir, process.address)?;
+    let ca = identity.fingerprint();
+    let (launchers, children) = Launchers::start(&config, &names, &state_dir, ca, process.address)?;
     let (inbox, events) = mpsc::channel(INBOX);
     let (writer, written) = Writer::start(store)?;
     let observers = Observers::start(config.metrics, &process).await;
     let head = Head {
         state,
-        admissions: Admissions::new(&config, state_dir.keys(), identity.fingerprint()),
+        admissions: Admissions::new(&config, state_dir.keys(), ca),
         name: config.name.clone(),
         clock,
         began: Instant::now(),
         process,
-        launcher,
+        launchers,
         inbox,
         peers: HashMap::new(),
         nodes: BTreeMap::new(),
@@ -166,7 +168,7 @@ struct Head<'a> {
     clock: Duration,
     began: Instant,
     process: Arc<Process>,
-    launcher: Launcher,
+    launchers: Launchers,
     inbox: mpsc::Sender<Inbox>,
     peers: HashMap<PeerId, Peer>,
     nodes: BTreeMap<NodeId, (PeerId, SocketAddr)>,
@@ -199,7 +201,7 @@ impl Head<'_> {
         mut knocking: mpsc::Receiver<Knock>,
         mut applying: mpsc::Receiver<Stranger>,
         mut events: mpsc::Receiver<Inbox>,
-        mut children: mpsc::Receiver<ChildEvent>,
+        mut children: mpsc::Receiver<LaunchEvent>,
         mut written: mpsc::Receiver<u64>,
     ) -> Result<()> {
         use tokio::signal::unix::{SignalKind, signal};
@@ -231,7 +233,7 @@ impl Head<'_> {
                     Inbox::Word(peer, word) => self.word(peer, word),
                     Inbox::Gone(peer, why) => self.gone(peer, why),
                 },
-                Some(event) = children.recv() => self.child(event),
+                Some(event) = children.recv() => self.launched(event),
                 () = wake => {
                     self.watch_door();
                     let actions = self.state.poll(self.now());
@@ -246,7 +248,7 @@ impl Head<'_> {
         for peer in self.peers.values() {
             peer.send(FromHead::Shutdown { why: why.clone() });
         }
-        self.launcher.end().await;
+        self.launchers.end().await;
         self.process.endpoint.close(&why).await;
         Ok(())
     }
@@ -403,42 +405,6 @@ impl Head<'_> {
             }
             // What becomes of a worker, its node tells.
             PeerRole::Worker { .. } | PeerRole::Client => {}
-        }
-    }
-
-    fn child(&mut self, event: ChildEvent) {
-        match event {
-            // A process that found its place taken, by one that an earlier head had launched.
-            ChildEvent::Exited { name, .. } if self.launcher.adopt(&name).unwrap_or(false) => {}
-            ChildEvent::Exited { name, how } => {
-                tracing::warn!(%name, %how, "a node's process ended");
-                // Known at once and for sure: no need to wait for silence.
-                if let Some(member) = self.state.membership().by_name(&name) {
-                    let node = member.id;
-                    // Its own word of that may come later.
-                    let event = match member.is_leaving() {
-                        true => MemberEvent::Leave(node),
-                        false => MemberEvent::Disconnected {
-                            node,
-                            why: how.clone(),
-                        },
-                    };
-                    self.handle(HeadEvent::Node(event));
-                }
-                if self.awaited.contains(&name)
-                    && !self.goes_on
-                    && let Some(ready) = self.ready.take()
-                {
-                    let why = format!("node `{name}` could not start: {how}");
-                    ready(Err(why.clone()));
-                    self.ending = Some(why);
-                } else if self.ending.is_none() && !self.has_left(&name) {
-                    self.launcher.restart(&name);
-                }
-            }
-            ChildEvent::GaveUp { name, why } => {
-                tracing::error!(%name, %why, "a node is not started again");
-            }
         }
     }
 

@@ -84,6 +84,7 @@ impl Head<'_> {
             node: Some(self.state.node_name(node)),
             address,
         });
+        status.launches = self.launchers.status();
         status.processes = drivers.chain(workers).collect();
         status
     }

@@ -7,7 +7,7 @@ use super::{Head, HeadEvent};
 use crate::build_id::build_id;
 use crate::cluster::config::PoolConfig;
 use crate::cluster::pools::MAX_MEMBERS;
-use crate::cluster::{CallerLoad, PoolAction, PoolEvent, PoolRequest, Sizing};
+use crate::cluster::{CallerLoad, MemberPlace, PoolAction, PoolEvent, PoolRequest, Sizing};
 use crate::control::{FromHead, Response};
 use crate::ids::PoolId;
 use crate::observe::timeline;
@@ -156,8 +156,15 @@ impl Head<'_> {
             let known = self.state.directory().get(actor);
             let node = known.and_then(|known| known.state.node());
             let worker = known.and_then(|known| known.worker);
-            let node = node.and_then(|node| self.nodes.get(&node));
-            (actor, worker.or(node.map(|(_, address)| *address)))
+            let address = node.and_then(|node| self.nodes.get(&node));
+            let class = node.and_then(|node| self.state.membership().get(node));
+            MemberPlace {
+                actor,
+                at: worker.or(address.map(|(_, address)| *address)),
+                class: class
+                    .map(|node| node.hello.class.clone())
+                    .unwrap_or_default(),
+            }
         });
         Some(FromHead::Members {
             pool,

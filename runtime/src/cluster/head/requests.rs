@@ -155,7 +155,9 @@ impl Head<'_> {
                 Ok(Response::Done)
             }
             Request::Why { which } => {
-                Why::of(&self.state, &which, self.now()).map(|why| Response::Why(Box::new(why)))
+                let why = Why::of(&self.state, &which, self.now());
+                let why = why.or_else(|unknown| self.why_launch(&which).ok_or(unknown));
+                why.map(|why| Response::Why(Box::new(why)))
             }
             Request::Token { expires, uses } => self.make_token(expires, uses),
             Request::Drain { node, within } => {

@@ -4,85 +4,57 @@
 //! takes it over. It ends when it is told to, or when it has had no head for `head_lease_s`. One that dies alone is
 //! started again, with growing waits, unless it keeps dying.
 
-use std::collections::{BTreeMap, BTreeSet};
 use std::net::SocketAddr;
 use std::path::PathBuf;
+use std::pin::Pin;
 use std::process::Stdio;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use tokio::process::Command;
 use tokio::sync::mpsc;
 
-use crate::cluster::ClusterConfig;
+use super::{LaunchEvent, Launcher};
 use crate::cluster::state_dir::{Holder, StateDir};
-use crate::cluster::supervision::Backoff;
+use crate::cluster::{ClusterConfig, config::Host};
 use crate::error::{Error, Result};
 
-// Deaths within `Backoff::reset_after` after which a node is left alone.
-const GIVE_UP_AFTER: u32 = 6;
 const END_WITHIN: Duration = Duration::from_secs(8);
 
-pub(crate) enum ChildEvent {
-    /// A node's process ended, and how.
-    Exited { name: String, how: String },
-    /// It is not started again.
-    GaveUp { name: String, why: String },
-}
-
-struct Child {
-    log: PathBuf,
-    restarts: u32,
-    started: Instant,
-}
-
-pub(crate) struct Launcher {
+pub(super) struct Local {
     program: PathBuf,
     origin: PathBuf,
     head: SocketAddr,
     state_dir: StateDir,
-    children: BTreeMap<String, Child>,
-    events: mpsc::Sender<ChildEvent>,
+    names: Vec<String>,
+    events: mpsc::Sender<LaunchEvent>,
 }
 
-impl Launcher {
-    /// Launches every node of `config` that does not run, of these names.
-    pub(crate) fn start(
+impl Local {
+    pub(super) fn new(
         config: &ClusterConfig,
-        names: &BTreeSet<String>,
         state_dir: &StateDir,
         head: SocketAddr,
-    ) -> Result<(Self, mpsc::Receiver<ChildEvent>)> {
-        let (events, receiver) = mpsc::channel(64);
+        events: mpsc::Sender<LaunchEvent>,
+    ) -> Result<Self> {
         let program = std::env::current_exe().map_err(|source| Error::Io {
             path: "/proc/self/exe".into(),
             source,
             advice: "is /proc mounted?",
         })?;
-        let mut launcher = Self {
+        let local = config.nodes.iter().filter(|n| n.host == Host::Local);
+        Ok(Self {
             program,
             origin: config.origin.clone(),
             head,
             state_dir: state_dir.clone(),
-            children: BTreeMap::new(),
+            names: local.map(|node| node.name.clone()).collect(),
             events,
-        };
-        for node in &config.nodes {
-            let name = node.name.clone();
-            let child = Child {
-                log: state_dir.log(&name),
-                restarts: 0,
-                started: Instant::now(),
-            };
-            launcher.children.insert(name.clone(), child);
-            if names.contains(&name) && !launcher.adopt(&name)? {
-                launcher.spawn(&name, Duration::ZERO)?;
-            }
-        }
-        Ok((launcher, receiver))
+        })
     }
+}
 
-    /// Takes over the process of node `name` that runs already; false if none does.
-    pub(crate) fn adopt(&mut self, name: &str) -> Result<bool> {
+impl Launcher for Local {
+    fn adopt(&mut self, name: &str) -> Result<bool> {
         let Some(holder) = self.state_dir.node(name) else {
             return Ok(false);
         };
@@ -94,47 +66,21 @@ impl Launcher {
             .spawn(move || {
                 holder.await_end();
                 let how = "its process ended".to_owned();
-                let _ = events.blocking_send(ChildEvent::Exited { name, how });
+                let _ = events.blocking_send(LaunchEvent::Exited { name, how });
             })
             .map_err(Error::Thread)?;
         Ok(true)
     }
 
-    /// Starts a node's process again after it ended.
-    pub(crate) fn restart(&mut self, name: &str) {
-        let backoff = Backoff::default();
-        let Some(child) = self.children.get_mut(name) else {
-            return;
-        };
-        if child.started.elapsed() >= backoff.reset_after {
-            child.restarts = 0;
-        }
-        child.restarts += 1;
-        let result = if child.restarts > GIVE_UP_AFTER {
-            let log = child.log.display();
-            Err(format!("it died {GIVE_UP_AFTER} times in a row; see {log}"))
-        } else {
-            let wait = backoff.wait(child.restarts);
-            self.spawn(name, wait).map_err(|e| e.to_string())
-        };
-        if let Err(why) = result {
-            let name = name.to_owned();
-            // The channel is read by the caller: never wait for it here.
-            let _ = self.events.try_send(ChildEvent::GaveUp { name, why });
-        }
-    }
-
-    fn spawn(&mut self, name: &str, after: Duration) -> Result<()> {
-        let Some(child) = self.children.get_mut(name) else {
-            return Ok(());
-        };
+    fn launch(&mut self, name: &str, after: Duration) -> Result<()> {
+        let path = self.state_dir.log(name);
         let log = std::fs::File::options()
             .create(true)
             .append(true)
-            .open(&child.log)
+            .open(&path)
             .and_then(|log| Ok((log.try_clone()?, log)));
         let (out, err) = log.map_err(|source| Error::Io {
-            path: child.log.clone(),
+            path,
             source,
             advice: "check that the cluster's state folder can be written and the disk has room",
         })?;
@@ -150,7 +96,6 @@ impl Launcher {
             .stdin(Stdio::null())
             .stdout(out)
             .stderr(err);
-        child.started = Instant::now();
         if after.is_zero() {
             let spawned = command.spawn().map_err(Error::Thread)?;
             tokio::spawn(watch(spawned, name.to_owned(), self.events.clone()));
@@ -162,7 +107,7 @@ impl Launcher {
                     Ok(child) => watch(child, name, events).await,
                     Err(e) => {
                         let how = format!("it could not be started: {e}");
-                        let _ = events.send(ChildEvent::Exited { name, how }).await;
+                        let _ = events.send(LaunchEvent::Exited { name, how }).await;
                     }
                 }
             });
@@ -170,30 +115,42 @@ impl Launcher {
         Ok(())
     }
 
-    /// Waits for the nodes of this machine to end, which have been told to; ends those that have not heard it, and
-    /// kills what remains.
-    pub(crate) async fn end(&mut self) {
-        let names: Vec<String> = self.children.keys().cloned().collect();
-        let state_dir = self.state_dir.clone();
-        let ended = tokio::task::spawn_blocking(move || {
-            let mut waiting = Vec::new();
-            for holder in names.iter().filter_map(|name| state_dir.node(name)) {
-                waiting.push(std::thread::spawn(move || Holder::end(holder, END_WITHIN)));
-            }
-            for thread in waiting {
-                if let Ok(Err(e)) = thread.join() {
-                    tracing::error!(error = %e, "a node does not end");
+    // Of a process on this machine the kernel tells all that there is to know, and a drain ends it.
+    fn joined(&mut self, _: &str) {}
+
+    fn gone(&mut self, _: &str) {}
+
+    fn cancel(&mut self, name: &str) {
+        if let Some(holder) = self.state_dir.node(name)
+            && let Err(e) = holder.terminate()
+        {
+            tracing::error!(error = %e, "a node does not end");
+        }
+    }
+
+    fn end(&mut self) -> Pin<Box<dyn Future<Output = ()> + '_>> {
+        let (names, state_dir) = (self.names.clone(), self.state_dir.clone());
+        Box::pin(async move {
+            let ended = tokio::task::spawn_blocking(move || {
+                let mut waiting = Vec::new();
+                for holder in names.iter().filter_map(|name| state_dir.node(name)) {
+                    waiting.push(std::thread::spawn(move || Holder::end(holder, END_WITHIN)));
                 }
-            }
-        });
-        let _ = ended.await;
+                for thread in waiting {
+                    if let Ok(Err(e)) = thread.join() {
+                        tracing::error!(error = %e, "a node does not end");
+                    }
+                }
+            });
+            let _ = ended.await;
+        })
     }
 }
 
-async fn watch(mut child: tokio::process::Child, name: String, events: mpsc::Sender<ChildEvent>) {
+async fn watch(mut child: tokio::process::Child, name: String, events: mpsc::Sender<LaunchEvent>) {
     let how = match child.wait().await {
         Ok(status) => status.to_string(),
         Err(e) => format!("it cannot be waited for: {e}"),
     };
-    let _ = events.send(ChildEvent::Exited { name, how }).await;
+    let _ = events.send(LaunchEvent::Exited { name, how }).await;
 }

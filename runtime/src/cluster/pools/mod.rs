@@ -22,6 +22,7 @@ mod record;
 mod sizer;
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::net::SocketAddr;
 use std::time::Duration;
 
 pub use record::{Decision, MAX_MEMBERS, MemberState, PoolRecord, PoolRequest, Sizing};
@@ -82,6 +83,17 @@ pub struct CallerLoad {
     pub waiting: u64,
     /// Asks that a member has, by member.
     pub with: Vec<(ActorId, u32)>,
+}
+
+/// A member that is given asks, as its callers hear of it.
+#[derive(Clone, Debug, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
+pub struct MemberPlace {
+    /// Who it is.
+    pub actor: ActorId,
+    /// Where it lives, if that is known.
+    pub at: Option<SocketAddr>,
+    /// The class of its node.
+    pub class: String,
 }
 
 /// What the head has to do or to tell.

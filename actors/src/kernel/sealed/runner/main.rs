@@ -7,6 +7,8 @@
 
 mod calibration;
 mod clock;
+#[path = "../invoke.rs"]
+mod invoke;
 #[path = "../layout.rs"]
 #[allow(dead_code)]
 mod layout;
@@ -17,9 +19,8 @@ mod sys;
 use core::ptr;
 use core::sync::atomic::Ordering;
 
+use invoke::{Function, invoke};
 use layout::*;
-
-type Kernel = unsafe extern "C" fn(i32, i32, i32, *const f64, *const f64, *mut f64);
 
 #[unsafe(no_mangle)]
 extern "C" fn main() -> i32 {
@@ -63,10 +64,14 @@ unsafe fn run() -> ! {
                     let call = unsafe { ptr::read_volatile(call) };
                     report.call.store(i as u64, Ordering::Relaxed);
                     if let Some(kernel) = kernel {
-                        let at = |offset: u64| area.wrapping_add(offset as usize);
-                        let (a, b, c) = (at(call.a).cast(), at(call.b).cast(), at(call.c).cast());
-                        // SAFETY: the call's matrices are mapped; a stray kernel harms only us.
-                        unsafe { kernel(call.m, call.n, call.k, a, b, c) };
+                        let mut words = call.words;
+                        for (i, word) in words.iter_mut().enumerate() {
+                            let base = (call.pointers >> i & 1) * area.addr() as u64;
+                            *word = word.wrapping_add(base);
+                        }
+                        // SAFETY: the call's arrays are mapped, and the problem's signature is of the kind that can be
+                        // called so; a stray kernel harms only us.
+                        unsafe { invoke(kernel, &words, &call.reals) };
                     }
                 }
             }
@@ -109,7 +114,7 @@ unsafe fn map_pieces(control: &Control) -> *mut u8 {
 
 /// Loads the kernel and gives up the rest of the system calls.
 // SAFETY: the caller has shut us in, with the control page's symbol and filter filled in.
-unsafe fn load(control: &Control) -> Kernel {
+unsafe fn load(control: &Control) -> Function {
     // SAFETY: a literal path with a NUL; constructors are foreign code, and we are shut in.
     let library = unsafe { sys::dlopen(c"/kernel.so".as_ptr(), sys::RTLD_NOW) };
     if library.is_null() {
@@ -129,5 +134,5 @@ unsafe fn load(control: &Control) -> Kernel {
     }
     // SAFETY: the problem's contract names the signature; a library that breaks it can
     // only harm this process.
-    unsafe { core::mem::transmute::<*mut core::ffi::c_void, Kernel>(symbol) }
+    unsafe { core::mem::transmute::<*mut core::ffi::c_void, Function>(symbol) }
 }

@@ -1,0 +1,277 @@
+//! Nodes that ssh hosts have, and what is left of them.
+
+use std::path::Path;
+use std::time::{Duration, Instant};
+
+use corehold::entry;
+use corehold::prelude::*;
+use nix::sys::signal::{Signal, kill};
+use nix::unistd::Pid;
+
+use super::hosts::SshHosts;
+use crate::actors::{Keeper, Whereabouts};
+use crate::cluster::TestCluster;
+
+pub fn node(name: &str, host: &str, kind: &str) -> String {
+    format!(
+        "[[node]]\nname = \"{name}\"\nhost = \"{host}\"\nlabels = {{ kind = \"{kind}\" }}\ncores = [0]\nmemory = \"1GiB\"\n"
+    )
+}
+
+/// A cluster with these nodes beside `home`, whose head the hosts reach.
+pub fn written(hosts: &SshHosts, keys: &str, launcher: &str, nodes: &str) -> TestCluster {
+    let here = hosts.here();
+    let cluster = format!("listen = \"{here}:0\"\n{keys}");
+    let home = node("home", "local", "a") + &format!("listen = \"{here}:0\"\n");
+    let nodes = format!("{}{home}{nodes}", hosts.launcher(launcher));
+    TestCluster::written_with(&cluster, &nodes)
+}
+
+pub fn up(cluster: &TestCluster) {
+    entry::up(&std::env::current_exe().unwrap(), &cluster.config()).unwrap();
+}
+
+async fn at(cluster: &Cluster, kind: &str, process: bool) -> corehold::Result<String> {
+    let keeper = cluster.actor(Keeper::default()).label("kind", kind);
+    let keeper = match process {
+        true => keeper.process(),
+        false => keeper,
+    };
+    let keeper = keeper.spawn().await?;
+    let at = keeper.ask(Whereabouts).await?.0;
+    cluster.stop(&keeper).await?;
+    Ok(at)
+}
+
+/// Waits until it is so.
+pub async fn until(what: &str, so: impl AsyncFn() -> bool) {
+    let began = Instant::now();
+    while !so().await {
+        assert!(began.elapsed() < Duration::from_secs(60), "never {what}");
+        tokio::time::sleep(Duration::from_millis(20)).await;
+    }
+}
+
+fn pids(hosts: &SshHosts) -> Vec<i32> {
+    hosts.processes().into_iter().map(|(pid, _)| pid).collect()
+}
+
+/// No process has a token in what all users of its host can read.
+fn assert_secret(pids: &[i32]) {
+    let is_token =
+        |word: &str| word.len() > 64 && word[..64].chars().all(|c| c.is_ascii_hexdigit());
+    for pid in pids {
+        for file in ["cmdline", "environ"] {
+            let text = std::fs::read(format!("/proc/{pid}/{file}")).unwrap_or_default();
+            let text = String::from_utf8_lossy(&text).into_owned();
+            assert!(!text.is_empty() || file == "environ");
+            assert!(!text.split("corehold-").any(is_token), "{text}");
+        }
+    }
+}
+
+pub fn two_hosts() {
+    let Some(hosts) = SshHosts::up("nodes_on_ssh_hosts_one_behind_a_jump_host") else {
+        return;
+    };
+    assert!(hosts.logs_in("one") && hosts.logs_in("two"));
+    assert!(!hosts.logs_in("direct"), "`two` is behind the jump host");
+    let nodes = node("far", "ssh:one", "b") + &node("farther", "ssh:two", "c");
+    let cluster = written(&hosts, "", "", &nodes);
+    up(&cluster);
+    let there = pids(&hosts);
+    // A keeper and a node for each.
+    assert_eq!(there.len(), 4, "{:?}", hosts.processes());
+    assert_secret(&there);
+    cluster.drive(async |cluster| {
+        assert_eq!(at(&cluster, "a", false).await?, "home");
+        for (kind, node) in [("b", "far"), ("c", "farther")] {
+            assert_eq!(at(&cluster, kind, false).await?, node);
+            assert_eq!(at(&cluster, kind, true).await?, node);
+        }
+        let status = cluster.status().await?;
+        let names: Vec<_> = status.nodes.iter().map(|n| n.name.as_str()).collect();
+        assert_eq!(names, ["far", "farther", "home"]);
+        assert!(status.nodes.iter().all(|n| n.health == "alive"), "{status}");
+        assert_eq!(status.launches, []);
+        Ok(())
+    });
+    let logs = cluster.keys().with_file_name("logs");
+    for name in ["far", "farther"] {
+        let log = std::fs::read_to_string(logs.join(format!("{name}.log"))).unwrap();
+        assert!(log.contains("joined"), "{log}");
+    }
+    drop(cluster);
+    hosts.assert_clean(&there);
+}
+
+pub fn heads_die() {
+    let case = "an_ssh_node_outlives_the_head_and_nothing_outlives_the_cluster";
+    let Some(hosts) = SshHosts::up(case) else {
+        return;
+    };
+    let cluster = written(&hosts, "", "", &node("far", "ssh:one", "b"));
+    up(&cluster);
+    let there = pids(&hosts);
+    let head = cluster.pid_of("head");
+    cluster.drive(async |client| {
+        let keeper = client
+            .actor(Keeper::default())
+            .label("kind", "b")
+            .spawn()
+            .await?;
+        let (_, process, life) = keeper.ask(Whereabouts).await?;
+        kill(Pid::from_raw(head), Signal::SIGKILL).unwrap();
+        until("another head", async || {
+            cluster.holder("head").is_some_and(|pid| pid != head)
+        })
+        .await;
+        until("there again", async || {
+            let Ok(status) = client.status().await else {
+                return false;
+            };
+            status.nodes.iter().filter(|n| n.health == "alive").count() == 2
+                && status.launches.is_empty()
+        })
+        .await;
+        assert_eq!(
+            keeper.ask(Whereabouts).await?,
+            ("far".to_owned(), process, life)
+        );
+        Ok(())
+    });
+    assert_eq!(pids(&hosts), there);
+    drop(cluster);
+    hosts.assert_clean(&there);
+}
+
+pub fn nobody_comes_back() {
+    let case = "nothing_is_left_on_a_host_whose_head_is_gone_for_good";
+    let Some(hosts) = SshHosts::up(case) else {
+        return;
+    };
+    // Head and guard are killed: the node ends when its lease does, with nobody to tell it.
+    let nodes = node("far", "ssh:one", "b") + &node("farther", "ssh:two", "c");
+    let cluster = written(&hosts, "head_lease_s = 1", "", &nodes);
+    up(&cluster);
+    let there = pids(&hosts);
+    for place in ["guard", "head"] {
+        kill(Pid::from_raw(cluster.pid_of(place)), Signal::SIGKILL).unwrap();
+    }
+    let began = Instant::now();
+    while !hosts.left().is_empty() || !hosts.processes().is_empty() {
+        assert!(
+            began.elapsed() < Duration::from_secs(60),
+            "{:?}",
+            hosts.left()
+        );
+        std::thread::sleep(Duration::from_millis(20));
+    }
+    hosts.assert_clean(&there);
+    drop(cluster);
+
+    // With a long lease, `down` ends it by ssh.
+    let cluster = written(&hosts, "", "", &node("far", "ssh:two", "b"));
+    up(&cluster);
+    let there = pids(&hosts);
+    for place in ["guard", "head"] {
+        kill(Pid::from_raw(cluster.pid_of(place)), Signal::SIGKILL).unwrap();
+    }
+    entry::down(&cluster.config()).unwrap();
+    hosts.assert_clean(&there);
+    up(&cluster);
+    drop(cluster);
+    hosts.assert_clean(&there);
+}
+
+pub fn node_dies() {
+    let Some(hosts) = SshHosts::up("a_killed_ssh_node_is_cleaned_up_and_launched_again") else {
+        return;
+    };
+    let cluster = written(&hosts, "", "", &node("far", "ssh:one", "b"));
+    up(&cluster);
+    let there = hosts.processes();
+    cluster.drive(async |client| {
+        let keeper = client.actor(Keeper::default()).label("kind", "b").process();
+        let keeper = keeper.restart(Restart::always()).spawn().await?;
+        keeper.ask(Whereabouts).await?;
+        let alive = async |life: u32| {
+            until("alive again", async || {
+                let status = client.status().await.unwrap();
+                let mut far = status.nodes.iter().filter(|n| n.name == "far");
+                far.any(|n| n.incarnation == life && n.health == "alive")
+            })
+            .await;
+        };
+        let role = |role: &str| {
+            let all = hosts.processes();
+            let mut of = all
+                .iter()
+                .filter(|(_, line)| line.contains(&format!("-role={role}")));
+            Pid::from_raw(of.next().unwrap().0)
+        };
+        // Its keeper cleans up.
+        kill(role("launched"), Signal::SIGKILL).unwrap();
+        alive(2).await;
+        assert_eq!(keeper.ask(Whereabouts).retry(5).await?.0, "far");
+        // The launcher does.
+        kill(role("keeper"), Signal::SIGKILL).unwrap();
+        alive(3).await;
+        assert_eq!(keeper.ask(Whereabouts).retry(5).await?.0, "far");
+        // Told to go, it drains and is not launched again.
+        kill(role("keeper"), Signal::SIGTERM).unwrap();
+        until("gone", async || {
+            hosts.processes().is_empty() && hosts.left().is_empty()
+        })
+        .await;
+        assert_eq!(client.status().await?.nodes.len(), 1);
+        Ok(())
+    });
+    let there: Vec<i32> = there.iter().map(|(pid, _)| *pid).collect();
+    drop(cluster);
+    hosts.assert_clean(&there);
+}
+
+fn program(home: &Path) -> std::path::PathBuf {
+    let bin = home.join(".corehold-ssh/bin");
+    let mut all = std::fs::read_dir(bin).unwrap();
+    all.next().unwrap().unwrap().path()
+}
+
+pub fn copies() {
+    let Some(hosts) = SshHosts::up("the_program_is_copied_when_its_hash_differs") else {
+        return;
+    };
+    let cluster = written(
+        &hosts,
+        "",
+        "keep_program = true",
+        &node("far", "ssh:one", "b"),
+    );
+    let copied = || {
+        let log = cluster.keys().with_file_name("logs").join("head.log");
+        let log = std::fs::read_to_string(log).unwrap();
+        log.matches("copied the program").count()
+    };
+    up(&cluster);
+    assert_eq!(copied(), 1);
+    entry::down(&cluster.config()).unwrap();
+    // The program stays, and nothing else.
+    let kept = program(&hosts.home("one"));
+    let folder = hosts.home("one").join(".corehold-ssh");
+    assert_eq!(
+        hosts.left(),
+        [folder.clone(), folder.join("bin"), kept.clone()]
+    );
+    up(&cluster);
+    assert_eq!(copied(), 1);
+    entry::down(&cluster.config()).unwrap();
+    let whole = std::fs::metadata(&kept).unwrap().len();
+    std::fs::write(&kept, "another program").unwrap();
+    up(&cluster);
+    assert_eq!(copied(), 2);
+    assert_eq!(std::fs::metadata(&kept).unwrap().len(), whole);
+    drop(cluster);
+    std::fs::remove_dir_all(folder).unwrap();
+    hosts.assert_clean(&[]);
+}
