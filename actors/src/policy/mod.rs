@@ -39,6 +39,8 @@ pub use model::Policy;
 #[cfg(feature = "torch")]
 pub use pretrained::Pretrained;
 #[cfg(feature = "torch")]
+pub(crate) use pretrained::copy_small_files;
+#[cfg(feature = "torch")]
 pub use qwen2::{KvCache, Qwen2, Weights};
 pub use sample::{PromptIds, Sample, SamplingConfig};
 pub use tokenizer::{END_OF_TEXT, PAD, Tokenizer};

@@ -56,21 +56,12 @@ impl Pretrained {
             Some(generation) => generation,
             None => GenerationConfig::of(policy.config()),
         };
-        let read = |name: &'static str| match std::fs::read(dir.join(name)) {
-            Ok(bytes) => Ok(Some((name, bytes))),
-            Err(error) if error.kind() == std::io::ErrorKind::NotFound => Ok(None),
-            Err(error) => Err(PolicyError::io("read", &dir.join(name))(error)),
-        };
-        let kept: Result<Vec<_>, _> = KEPT
-            .into_iter()
-            .filter_map(|n| read(n).transpose())
-            .collect();
         Ok(Self {
             policy,
             tokenizer,
             generation,
             chat,
-            kept: kept?,
+            kept: small_files(dir)?,
             folder: dir.to_path_buf(),
         })
     }
@@ -79,6 +70,12 @@ impl Pretrained {
     /// it was read. A LoRA is merged into the weights.
     pub fn save(&self, dir: &Path) -> Result<(), PolicyError> {
         self.policy.save(dir)?;
+        self.save_small_files(dir)
+    }
+
+    /// Writes what was read beside weights and config.json: tokenizer, chat template and the like.
+    pub(crate) fn save_small_files(&self, dir: &Path) -> Result<(), PolicyError> {
+        std::fs::create_dir_all(dir).map_err(PolicyError::io("create", dir))?;
         self.kept
             .iter()
             .try_for_each(|(name, bytes)| write_whole(&dir.join(name), bytes))
@@ -89,4 +86,24 @@ impl Pretrained {
         let base = std::path::absolute(&self.folder).unwrap_or_else(|_| self.folder.clone());
         self.policy.save_adapter(dir, &base.to_string_lossy())
     }
+}
+
+/// The small files of a model's folder, by name.
+fn small_files(dir: &Path) -> Result<Vec<(&'static str, Vec<u8>)>, PolicyError> {
+    let read = |name: &'static str| match std::fs::read(dir.join(name)) {
+        Ok(bytes) => Ok(Some((name, bytes))),
+        Err(error) if error.kind() == std::io::ErrorKind::NotFound => Ok(None),
+        Err(error) => Err(PolicyError::io("read", &dir.join(name))(error)),
+    };
+    KEPT.into_iter()
+        .filter_map(|name| read(name).transpose())
+        .collect()
+}
+
+/// Copies the small files of one folder into another.
+pub(crate) fn copy_small_files(from: &Path, to: &Path) -> Result<(), PolicyError> {
+    std::fs::create_dir_all(to).map_err(PolicyError::io("create", to))?;
+    small_files(from)?
+        .iter()
+        .try_for_each(|(name, bytes)| write_whole(&to.join(name), bytes))
 }

@@ -150,7 +150,7 @@ fn failed(origin: &str, error: &Error) -> PolicyError {
 
 /// The methods of Python's strings, lists and dictionaries.
 fn python_method(
-    state: &State<'_, '_>,
+    state: &mut State,
     value: &Value,
     method: &str,
     arguments: &[Value],
