@@ -79,7 +79,7 @@ fn a_pretrained_folder_is_trained_and_written_back() {
     let record = Record::open(&cluster.path().join("runs/short")).unwrap();
     assert_eq!(record.last_step().unwrap(), Some(2));
     let samples: u32 = (1..=2)
-        .map(|step| record.window(step, step).unwrap().samples as u32)
+        .map(|step| record.window(step, step).unwrap().samples)
         .sum();
     assert_eq!(samples, 16);
 

@@ -1,5 +1,5 @@
 //! What Corehold writes, transformers and peft load; and both compute the same.
-use corehold_actors::learner::{Budget, GrpoConfig, Learner};
+use corehold_actors::learner::{Budget, GrpoConfig, Learner, LearnerError};
 use corehold_actors::policy::{
     Family, LoraConfig, LoraTarget, Policy, Pretrained, SamplingConfig, greedy,
 };
@@ -119,6 +119,11 @@ fn transformers_and_peft_agree() {
         "the adapter has learnt"
     );
     let folder = tiny().join("untied").display().to_string();
+    let checkpoint = adapted.save(&at("checkpoint"));
+    assert!(
+        matches!(checkpoint, Err(LearnerError::Adapter)),
+        "{checkpoint:?}"
+    );
     adapted
         .policy()
         .save_adapter(&at("adapter"), &folder)
