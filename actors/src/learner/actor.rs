@@ -13,7 +13,9 @@ use corehold::prelude::*;
 
 use super::weights::{Published, Weights};
 use super::{Budget, Group, GrpoConfig, Learner, UpdateStats, WarmStartProgress, WarmStartStats};
-use crate::policy::{END_OF_TEXT, ModelConfig, Policy, Tokenizer};
+use tch::{Device, Kind};
+
+use crate::policy::{END_OF_TEXT, ModelConfig, Policy, Pretrained, Tokenizer, copy_small_files};
 
 /// Trains a policy.
 #[derive(Serialize, Deserialize)]
@@ -125,6 +127,23 @@ pub struct WarmStart {
     pub time: Duration,
 }
 
+/// Starts with the model of a Hugging Face folder, trained in f32. A learner that has a checkpoint forgets it.
+#[derive(Clone, Message, Serialize, Deserialize)]
+#[rtype(result = "Result<Adopted, TrainError>")]
+pub struct Adopt {
+    /// The folder, as the learner's node sees it.
+    pub folder: PathBuf,
+}
+
+/// What was adopted.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Adopted {
+    /// Parameters of the model.
+    pub parameters: u64,
+    /// Longest sequence in tokens.
+    pub context: u64,
+}
+
 /// The shape of an embedded policy.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 pub struct ModelShape {
@@ -225,6 +244,32 @@ impl Handler<WarmStart> for LearnerActor {
 }
 
 #[corehold::handler]
+impl Handler<Adopt> for LearnerActor {
+    type Result = ResponseFuture<Result<Adopted, TrainError>>;
+
+    fn handle(&mut self, message: Adopt, _: &mut Self::Context) -> Self::Result {
+        self.work(move |state, how| {
+            let model = Pretrained::load(&message.folder, Kind::Float, Device::Cpu);
+            let model = model.map_err(failed)?;
+            let adopted = Adopted {
+                parameters: model.policy.model().parameters().numel() as u64,
+                context: model.policy.config().max_position_embeddings as u64,
+            };
+            model.save_small_files(&how.folder).map_err(failed)?;
+            let Pretrained {
+                policy, tokenizer, ..
+            } = model;
+            let learner = Learner::new(policy, how.config.clone());
+            state.published = None;
+            state.kept.clear();
+            save(&learner, &tokenizer, &how.folder)?;
+            state.learner = Some((learner, tokenizer));
+            Ok(adopted)
+        })
+    }
+}
+
+#[corehold::handler]
 impl Handler<GetWarmStartProgress> for LearnerActor {
     type Result = Option<WarmStartProgress>;
 
@@ -305,8 +350,10 @@ impl Handler<Export> for LearnerActor {
     fn handle(&mut self, message: Export, _: &mut Self::Context) -> Self::Result {
         self.work(move |state, how| {
             let (learner, tokenizer) = state.restored(how)?;
+            // First, so that the model's own generation_config.json is the one that stays.
             learner.policy().save(&message.folder).map_err(failed)?;
-            tokenizer.save(&message.folder).map_err(failed)
+            tokenizer.save(&message.folder).map_err(failed)?;
+            copy_small_files(&how.folder, &message.folder).map_err(failed)
         })
     }
 }

@@ -110,7 +110,7 @@ impl MicroBatch {
         if temperature != 1.0 {
             logits /= temperature;
         }
-        let all = logits.log_softmax(-1, None::<Kind>);
+        let all = logits.log_softmax(-1, Kind::Float);
         (all.gather(-1, &self.targets, false).squeeze_dim(-1), all)
     }
 }

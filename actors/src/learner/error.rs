@@ -20,6 +20,11 @@ pub enum LearnerError {
         /// What is wrong with it.
         reason: String,
     },
+    /// The policy has a LoRA, which a checkpoint does not hold.
+    #[error(
+        "a learner's checkpoint does not hold a LoRA: save the adapter by itself, or merge it first"
+    )]
+    Adapter,
     /// A checkpoint could not be written or read.
     #[error("cannot {what} {}: {source}", .path.display())]
     Io {

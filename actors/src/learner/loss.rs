@@ -9,6 +9,7 @@
 //! ```
 //!
 //! All tensors are `[sequences, tokens]` unless said otherwise, of one floating kind.
+use serde::{Deserialize, Serialize};
 use tch::{Kind, Tensor};
 
 use super::Aggregation;
@@ -47,6 +48,20 @@ pub enum Correction {
     Mask(f64),
 }
 
+/// How the divergence of the policy from the reference is estimated from the token that was drawn
+/// (Schulman, "Approximating KL divergence", 2020).
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Divergence {
+    /// `l - f`: unbiased as a value, but as a loss its gradient is that of nothing.
+    K1,
+    /// `(l - f)^2 / 2`: biased as a value, its gradient is that of the divergence.
+    K2,
+    /// `exp(f - l) - (f - l) - 1`: unbiased, never negative.
+    #[default]
+    K3,
+}
+
 /// The objective of a token.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct Objective {
@@ -65,6 +80,8 @@ pub struct Objective {
     pub dual_clip: Option<f64>,
     /// Coefficient of the KL divergence.
     pub kl: f64,
+    /// How the divergence is estimated.
+    pub divergence: Divergence,
     /// Whether the divergence is multiplied with the ratio, which makes its gradient unbiased.
     pub kl_times_ratio: bool,
     /// Weights for the behaviour policy.
@@ -137,7 +154,7 @@ impl Objective {
             .reference
             .filter(|_| self.kl != 0.0)
             .map(|reference| {
-                let kl = k3(tokens.log_probs, reference, tokens.mask);
+                let kl = self.divergence.of(tokens.log_probs, reference, tokens.mask);
                 if self.kl_times_ratio { kl * &ratio } else { kl }
             });
         if let Some(kl) = &kl {
@@ -167,13 +184,20 @@ impl Correction {
     }
 }
 
-/// Schulman's k3 estimator of KL(policy || reference): `exp(f - l) - (f - l) - 1`, never negative.
-/// Cut at 10, as verl does: one token that the policy has all but given up would otherwise outweigh
-/// all others.
-fn k3(log_probs: &Tensor, reference: &Tensor, mask: &Tensor) -> Tensor {
-    let difference = (reference - log_probs) * mask;
-    let difference = difference.clamp(-20.0, 20.0);
-    (difference.exp() - &difference - 1.0).clamp_max(10.0)
+impl Divergence {
+    /// The estimate for each token. k3 is cut at 10, as verl does: one token that the policy has all but given up would
+    /// otherwise outweigh all others.
+    pub fn of(self, log_probs: &Tensor, reference: &Tensor, mask: &Tensor) -> Tensor {
+        let difference = (reference - log_probs) * mask;
+        match self {
+            Self::K1 => -difference,
+            Self::K2 => difference.square() * 0.5,
+            Self::K3 => {
+                let difference = difference.clamp(-20.0, 20.0);
+                (difference.exp() - &difference - 1.0).clamp_max(10.0)
+            }
+        }
+    }
 }
 
 /// What an aggregation divides by. Those over a whole optimiser step cover all its micro-batches.

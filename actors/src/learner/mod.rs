@@ -26,7 +26,8 @@ mod weights;
 
 #[cfg(feature = "torch")]
 pub use actor::{
-    Export, GetWarmStartProgress, LearnerActor, ModelShape, Publish, TrainError, Update, WarmStart,
+    Adopt, Adopted, Export, GetWarmStartProgress, LearnerActor, ModelShape, Publish, TrainError,
+    Update, WarmStart,
 };
 pub use advantage::Scale;
 pub use config::{Aggregation, Group, GrpoConfig};

@@ -36,7 +36,13 @@ struct State {
 impl Learner {
     /// Writes the whole state to `dir`: under that name there is always one complete checkpoint,
     /// the old one or the new one.
+    ///
+    /// # Errors
+    /// A file can't be written; or the policy has a LoRA, which this format does not hold.
     pub fn save(&self, dir: &Path) -> Result<(), LearnerError> {
+        if self.policy.lora().is_some() {
+            return Err(LearnerError::Adapter);
+        }
         let parent = match dir.parent() {
             Some(parent) if parent != Path::new("") => parent,
             _ => Path::new("."),

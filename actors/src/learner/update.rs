@@ -30,10 +30,8 @@ pub struct Learner {
 impl Learner {
     /// A learner of `policy`, which is also its own reference.
     pub fn new(mut policy: Policy, config: GrpoConfig) -> Self {
-        let parameters = policy.model_mut().parameters_mut();
-        let reference = parameters.detach().copy();
+        let reference = policy.trainable_with_gradient().detach().copy();
         let optimizer = AdamW::new(&reference);
-        *parameters = parameters.detach().set_requires_grad(true);
         Self {
             policy,
             reference,
@@ -71,7 +69,7 @@ impl Learner {
 
     /// Makes the policy of now the reference.
     pub fn reset_reference(&mut self) {
-        self.reference = self.policy.model().parameters().detach().copy();
+        self.reference = self.policy.model().trainable().detach().copy();
     }
 
     /// Learns from groups of samples: advantages, then `epochs` passes of `minibatches` steps.
@@ -231,7 +229,7 @@ impl Learner {
             };
             let norm = self
                 .optimizer
-                .step(self.policy.model_mut().parameters_mut(), &step);
+                .step(self.policy.model_mut().trainable_mut(), &step);
             if norm.is_finite() {
                 stats.steps += 1;
                 stats.grad_norm = stats.grad_norm.max(norm);

@@ -119,7 +119,7 @@ impl Learner {
             max_grad_norm: self.config.max_grad_norm,
         };
         self.optimizer
-            .step(self.policy.model_mut().parameters_mut(), &step);
+            .step(self.policy.model_mut().trainable_mut(), &step);
         let count = batch.iter().map(|ids| ids.len() as u64 - 1).sum();
         (loss.to_kind(Kind::Double).double_value(&[]), count)
     }

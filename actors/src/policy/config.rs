@@ -1,4 +1,4 @@
-//! The shape of a Qwen2 model, and its `config.json`.
+//! The shape of a Qwen2 or Llama model, and its `config.json`.
 use std::path::Path;
 
 use serde_json::{Map, Value, json};
@@ -6,9 +6,21 @@ use serde_json::{Map, Value, json};
 use super::PolicyError;
 use super::tokenizer::{END_OF_TEXT, PAD};
 
-/// What `config.json` says of a Qwen2 model, as far as it changes what the model computes.
+/// Decoders that differ in one thing only.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Family {
+    /// Biases on queries, keys and values (`model_type` "qwen2").
+    #[default]
+    Qwen2,
+    /// No biases (`model_type` "llama").
+    Llama,
+}
+
+/// What `config.json` says of a model, as far as it changes what the model computes.
 #[derive(Clone, Debug, PartialEq)]
 pub struct ModelConfig {
+    /// Which decoder.
+    pub family: Family,
     /// Number of token ids, and of rows in the embedding.
     pub vocab_size: usize,
     /// Width of the residual stream.
@@ -33,12 +45,17 @@ pub struct ModelConfig {
     pub initializer_range: f64,
     /// Tokens that end a completion.
     pub eos_token_ids: Vec<u32>,
+    /// The token that begins a text, where there is one.
+    pub bos_token_id: Option<u32>,
+    /// The token that fills up a batch, where there is one.
+    pub pad_token_id: Option<u32>,
 }
 
 impl ModelConfig {
     /// The embedded default: about a million parameters, so that two CPU cores can train it.
     pub fn embedded(vocab_size: usize) -> Self {
         Self {
+            family: Family::Qwen2,
             vocab_size,
             hidden_size: 160,
             intermediate_size: 384,
@@ -52,6 +69,8 @@ impl ModelConfig {
             // Larger than the usual 0.02: a model this narrow learns twice as fast from it.
             initializer_range: 0.05,
             eos_token_ids: vec![END_OF_TEXT],
+            bos_token_id: None,
+            pad_token_id: Some(PAD),
         }
     }
 
@@ -62,7 +81,7 @@ impl ModelConfig {
 
     /// Reads `config.json`, in the layout that transformers 5 writes or the one before it.
     pub fn read(path: &Path) -> Result<Self, PolicyError> {
-        let text = std::fs::read_to_string(path).map_err(PolicyError::io("read", path))?;
+        let text = std::fs::read_to_string(path).map_err(PolicyError::reading(path))?;
         Self::parse(&text, path)
     }
 
@@ -74,16 +93,31 @@ impl ModelConfig {
         };
         let value: Map<String, Value> =
             serde_json::from_str(text).map_err(|error| reject(error.to_string()))?;
-        Self::from_json(&value).map_err(reject)
+        let family = match value.get("model_type").and_then(Value::as_str) {
+            Some("qwen2") => Family::Qwen2,
+            Some("llama") => Family::Llama,
+            other => {
+                return Err(PolicyError::Architecture {
+                    path: path.to_path_buf(),
+                    found: other.unwrap_or("none").to_owned(),
+                });
+            }
+        };
+        Self::from_json(&value, family).map_err(reject)
     }
 
-    fn from_json(json: &Map<String, Value>) -> Result<Self, String> {
-        match json.get("model_type").and_then(Value::as_str) {
-            Some("qwen2") => {}
-            other => return Err(format!("model_type is {other:?}")),
+    fn from_json(json: &Map<String, Value>, family: Family) -> Result<Self, String> {
+        for (key, what) in [
+            ("use_sliding_window", "sliding-window attention"),
+            ("mlp_bias", "a bias in the feed-forward block"),
+        ] {
+            if json.get(key) == Some(&Value::Bool(true)) {
+                return Err(format!("{key} is true, and {what} is not supported"));
+            }
         }
-        if json.get("use_sliding_window") == Some(&Value::Bool(true)) {
-            return Err("sliding-window attention is not supported".into());
+        // A Llama with them has one on the output projection too, which no Qwen2 has.
+        if family == Family::Llama && json.get("attention_bias") == Some(&Value::Bool(true)) {
+            return Err("attention_bias is true, which is not supported for a llama".into());
         }
         let activation = json
             .get("hidden_act")
@@ -105,6 +139,7 @@ impl ModelConfig {
         };
         let heads = count("num_attention_heads")?;
         let config = Self {
+            family,
             vocab_size: count("vocab_size")?,
             hidden_size: count("hidden_size")?,
             intermediate_size: count("intermediate_size")?,
@@ -117,6 +152,8 @@ impl ModelConfig {
             tie_word_embeddings: json.get("tie_word_embeddings") == Some(&Value::Bool(true)),
             initializer_range: real("initializer_range", 0.02)?,
             eos_token_ids: token_ids(json.get("eos_token_id"))?,
+            bos_token_id: token_ids(json.get("bos_token_id"))?.first().copied(),
+            pad_token_id: token_ids(json.get("pad_token_id"))?.first().copied(),
         };
         if !config.hidden_size.is_multiple_of(heads)
             || !heads.is_multiple_of(config.num_key_value_heads)
@@ -125,22 +162,29 @@ impl ModelConfig {
                 "hidden_size, num_attention_heads, num_key_value_heads do not divide".into(),
             );
         }
+        let width = json.get("head_dim").and_then(Value::as_u64);
+        if width.is_some_and(|width| width != config.head_dim() as u64) {
+            return Err(format!(
+                "head_dim is {width:?}, and only hidden_size / num_attention_heads ({}) is supported",
+                config.head_dim()
+            ));
+        }
         if !config.head_dim().is_multiple_of(2) {
             return Err("the width of a head is odd, so it has no rotary embedding".into());
         }
         Ok(config)
     }
 
-    /// `config.json` in the layout of transformers 5.
+    /// `config.json` in the layout of transformers 5, of weights in f32.
     pub fn to_json(&self) -> Value {
         let eos = match self.eos_token_ids.as_slice() {
+            [] => Value::Null,
             [one] => json!(one),
             many => json!(many),
         };
-        json!({
-            "architectures": ["Qwen2ForCausalLM"],
+        let mut json = json!({
             "attention_dropout": 0.0,
-            "bos_token_id": null,
+            "bos_token_id": self.bos_token_id,
             "dtype": "float32",
             "eos_token_id": eos,
             "hidden_act": "silu",
@@ -148,18 +192,31 @@ impl ModelConfig {
             "initializer_range": self.initializer_range,
             "intermediate_size": self.intermediate_size,
             "max_position_embeddings": self.max_position_embeddings,
-            "model_type": "qwen2",
             "num_attention_heads": self.num_attention_heads,
             "num_hidden_layers": self.num_hidden_layers,
             "num_key_value_heads": self.num_key_value_heads,
-            "pad_token_id": PAD,
+            "pad_token_id": self.pad_token_id,
             "rms_norm_eps": self.rms_norm_eps,
             "rope_parameters": { "rope_theta": self.rope_theta, "rope_type": "default" },
             "tie_word_embeddings": self.tie_word_embeddings,
             "use_cache": true,
-            "use_sliding_window": false,
             "vocab_size": self.vocab_size,
-        })
+        });
+        match self.family {
+            Family::Qwen2 => {
+                json["architectures"] = json!(["Qwen2ForCausalLM"]);
+                json["model_type"] = json!("qwen2");
+                json["use_sliding_window"] = json!(false);
+            }
+            Family::Llama => {
+                json["architectures"] = json!(["LlamaForCausalLM"]);
+                json["model_type"] = json!("llama");
+                json["attention_bias"] = json!(false);
+                json["head_dim"] = json!(self.head_dim());
+                json["mlp_bias"] = json!(false);
+            }
+        }
+        json
     }
 }
 
@@ -190,12 +247,12 @@ fn rope_theta(json: &Map<String, Value>) -> Result<f64, String> {
 }
 
 /// One id, a list of ids, or none.
-fn token_ids(value: Option<&Value>) -> Result<Vec<u32>, String> {
+pub(super) fn token_ids(value: Option<&Value>) -> Result<Vec<u32>, String> {
     let one = |value: &Value| {
         value
             .as_u64()
             .and_then(|id| u32::try_from(id).ok())
-            .ok_or_else(|| "eos_token_id is no token id".to_owned())
+            .ok_or_else(|| format!("{value} is no token id"))
     };
     match value {
         None | Some(Value::Null) => Ok(Vec::new()),

@@ -4,7 +4,7 @@
 //! learner's checkpoint then need a handful of operations on one vector instead of one for each of
 //! some fifty small tensors, and tensors that are multiplied with the same input (q, k and v; gate
 //! and up) lie side by side, so that a wider view of them is their concatenation for nothing.
-use super::ModelConfig;
+use super::{Family, ModelConfig};
 
 /// One tensor as a checkpoint names it.
 #[derive(Clone, Debug, PartialEq)]
@@ -40,15 +40,19 @@ pub(crate) struct Layout {
 }
 
 impl Layout {
+    pub fn empty() -> Self {
+        Self {
+            entries: Vec::new(),
+            pieces: Vec::new(),
+            total: 0,
+        }
+    }
+
     pub fn of(config: &ModelConfig) -> Self {
         let hidden = config.hidden_size;
         let kv = config.num_key_value_heads * config.head_dim();
         let ff = config.intermediate_size;
-        let mut layout = Self {
-            entries: Vec::new(),
-            pieces: Vec::new(),
-            total: 0,
-        };
+        let mut layout = Self::empty();
         layout.piece(&[(
             "model.embed_tokens.weight".into(),
             vec![config.vocab_size, hidden],
@@ -61,11 +65,13 @@ impl Layout {
                 (name("self_attn.k_proj.weight"), vec![kv, hidden]),
                 (name("self_attn.v_proj.weight"), vec![kv, hidden]),
             ]);
-            layout.piece(&[
-                (name("self_attn.q_proj.bias"), vec![hidden]),
-                (name("self_attn.k_proj.bias"), vec![kv]),
-                (name("self_attn.v_proj.bias"), vec![kv]),
-            ]);
+            if config.family == Family::Qwen2 {
+                layout.piece(&[
+                    (name("self_attn.q_proj.bias"), vec![hidden]),
+                    (name("self_attn.k_proj.bias"), vec![kv]),
+                    (name("self_attn.v_proj.bias"), vec![kv]),
+                ]);
+            }
             layout.piece(&[(name("self_attn.o_proj.weight"), vec![hidden, hidden])]);
             layout.piece(&[(name("post_attention_layernorm.weight"), vec![hidden])]);
             layout.piece(&[
@@ -81,7 +87,7 @@ impl Layout {
         layout
     }
 
-    fn piece(&mut self, tensors: &[(String, Vec<usize>)]) {
+    pub(super) fn piece(&mut self, tensors: &[(String, Vec<usize>)]) {
         let start = self.total;
         for (name, shape) in tensors {
             let entry = Entry {

@@ -4,6 +4,7 @@ use rand::{Rng, SeedableRng};
 use tch::{Kind, Tensor};
 
 use super::layout::Layout;
+use super::lora::Lora;
 use super::{ModelConfig, PolicyError, Qwen2};
 
 /// A language model that writes kernels.
@@ -17,7 +18,9 @@ pub struct Policy {
 impl Clone for Policy {
     fn clone(&self) -> Self {
         let parameters = tch::no_grad(|| self.model.parameters().detach().copy());
-        Self::from_parameters(self.config().clone(), parameters)
+        let mut clone = Self::from_parameters(self.config().clone(), parameters);
+        clone.model.set_lora(self.model.lora().map(Lora::copy));
+        clone
     }
 }
 
@@ -62,6 +65,13 @@ impl Policy {
         &self.model
     }
 
+    /// Makes what training changes ([`Qwen2::trainable`]) collect its gradient, and returns it.
+    pub fn trainable_with_gradient(&mut self) -> Tensor {
+        let trainable = self.model.trainable_mut();
+        *trainable = trainable.detach().set_requires_grad(true);
+        trainable.shallow_clone()
+    }
+
     pub(crate) fn model_mut(&mut self) -> &mut Qwen2 {
         &mut self.model
     }
@@ -99,7 +109,7 @@ impl Policy {
             let hidden = self.model.forward(&weights, &ids, None);
             let hidden = hidden.get(0).narrow(0, prompt.len() as i64 - 1, count);
             let log_probs =
-                (self.model.logits(&weights, &hidden) / temperature).log_softmax(-1, None);
+                (self.model.logits(&weights, &hidden) / temperature).log_softmax(-1, Kind::Float);
             let targets = ids
                 .get(0)
                 .narrow(0, prompt.len() as i64, count)

@@ -1,9 +1,10 @@
 //! The Qwen2 decoder: RMSNorm, rotary embedding, grouped-query attention with biases on q, k and
-//! v, SwiGLU. The same arithmetic serves training (autograd) and generation (with a cache).
+//! v (none in a Llama), SwiGLU. The same arithmetic serves training (autograd) and generation (with a cache).
 use tch::{Device, Kind, Tensor};
 
-use super::ModelConfig;
 use super::layout::Layout;
+use super::lora::{Lora, Pair};
+use super::{Family, ModelConfig};
 
 /// A Qwen2 model: its shape and its parameters in one flat vector (see `layout.rs`).
 #[derive(Debug)]
@@ -11,6 +12,8 @@ pub struct Qwen2 {
     config: ModelConfig,
     layout: Layout,
     parameters: Tensor,
+    /// What is trained instead of the parameters, where there is one.
+    lora: Option<Lora>,
     /// `[context, 1, head_dim]`: cosines of position times frequency, twice beside each other.
     cos: Tensor,
     /// The sines likewise, the first half negated, so that a rotation is
@@ -33,31 +36,68 @@ pub struct Weights {
 #[derive(Debug)]
 struct LayerWeights {
     attention_norm: Tensor,
-    qkv: Tensor,
-    qkv_bias: Tensor,
-    output: Tensor,
+    /// Queries, keys and values, one below the other.
+    qkv: Projection,
+    output: Projection,
     mlp_norm: Tensor,
-    gate_up: Tensor,
-    down: Tensor,
+    /// Gate and input of the feed-forward block, one below the other.
+    gate_up: Projection,
+    down: Projection,
 }
 
-/// Keys and values of the tokens seen so far, in buffers of their final size.
+/// A matrix, or several one below the other, each with its adapter.
+#[derive(Debug)]
+struct Projection {
+    /// `[out, in]`
+    weight: Tensor,
+    bias: Option<Tensor>,
+    /// Of each matrix in `weight`; `None` where it has none.
+    adapters: Vec<Option<Pair>>,
+    scale: f64,
+}
+
+impl Projection {
+    fn apply(&self, x: &Tensor, rows: &[i64]) -> Tensor {
+        let y = x.linear(&self.weight, self.bias.as_ref());
+        if self.adapters.iter().all(Option::is_none) {
+            return y;
+        }
+        debug_assert_eq!(rows.len(), self.adapters.len());
+        let mut size = x.size();
+        let parts: Vec<Tensor> = (self.adapters.iter().zip(rows))
+            .map(|(pair, rows)| match pair {
+                Some(pair) => pair.delta(x, self.scale),
+                None => {
+                    if let Some(last) = size.last_mut() {
+                        *last = *rows;
+                    }
+                    Tensor::zeros(size.as_slice(), (x.kind(), x.device()))
+                }
+            })
+            .collect();
+        y + Tensor::cat(&parts, -1)
+    }
+}
+
+/// Keys and values of a prompt.
 #[derive(Debug)]
 pub struct KvCache {
-    /// For each layer `[rows, kv heads, capacity, head_dim]`.
+    /// For each layer `[1, kv heads, tokens, head_dim]`.
     layers: Vec<(Tensor, Tensor)>,
-    /// Tokens held of each row.
     len: i64,
 }
 
 impl Qwen2 {
-    /// A model with these parameters, `layout.total` numbers of kind float.
+    /// A model with these parameters, `layout.total` numbers of a floating kind.
     pub(crate) fn new(config: ModelConfig, layout: Layout, parameters: Tensor) -> Self {
         let (cos, sin) = rotary_tables(&config, parameters.device());
+        let kind = parameters.kind();
+        let (cos, sin) = (cos.to_kind(kind), sin.to_kind(kind));
         Self {
             config,
             layout,
             parameters,
+            lora: None,
             cos,
             sin,
         }
@@ -72,7 +112,7 @@ impl Qwen2 {
         &self.layout
     }
 
-    /// All parameters, `[parameters]`.
+    /// All parameters, `[parameters]`, without an adapter's.
     pub fn parameters(&self) -> &Tensor {
         &self.parameters
     }
@@ -81,15 +121,50 @@ impl Qwen2 {
         &mut self.parameters
     }
 
-    /// Views for one or more forward passes with these parameters.
-    pub fn weights(&self) -> Weights {
-        self.weights_of(&self.parameters)
+    pub(super) fn lora(&self) -> Option<&Lora> {
+        self.lora.as_ref()
     }
 
-    /// The same of another vector of parameters with this layout (the reference policy).
-    pub fn weights_of(&self, parameters: &Tensor) -> Weights {
+    pub(super) fn set_lora(&mut self, lora: Option<Lora>) {
+        self.lora = lora;
+    }
+
+    /// What training changes: the adapter's matrices where there is an adapter, else the parameters.
+    pub fn trainable(&self) -> &Tensor {
+        self.lora
+            .as_ref()
+            .map_or(&self.parameters, |lora| &lora.parameters)
+    }
+
+    pub(crate) fn trainable_mut(&mut self) -> &mut Tensor {
+        match &mut self.lora {
+            Some(lora) => &mut lora.parameters,
+            None => &mut self.parameters,
+        }
+    }
+
+    /// Where the tensors of [`Qwen2::trainable`] lie, by name: first element and length.
+    pub fn trainable_entries(&self) -> Vec<(String, std::ops::Range<usize>)> {
+        let layout = self.lora.as_ref().map_or(&self.layout, |lora| &lora.layout);
+        let entries = layout.entries.iter();
+        entries.map(|e| (e.name.clone(), e.range())).collect()
+    }
+
+    /// Views for one or more forward passes with these parameters.
+    pub fn weights(&self) -> Weights {
+        self.weights_of(self.trainable())
+    }
+
+    /// The same of another vector in the place of [`Qwen2::trainable`] (the reference policy).
+    pub fn weights_of(&self, trainable: &Tensor) -> Weights {
         let config = &self.config;
         let hidden = config.hidden_size as i64;
+        let (parameters, mut adapters) = match &self.lora {
+            None => (trainable, Vec::new()),
+            Some(lora) => (&self.parameters, lora.pairs(config, trainable)),
+        };
+        let scale = self.lora.as_ref().map_or(0.0, |lora| lora.config.scale());
+        let mut adapters = adapters.drain(..);
         // One node in the autograd graph, whose backward is one concatenation.
         let mut pieces = parameters
             .split_with_sizes(self.layout.pieces.as_slice(), 0)
@@ -101,14 +176,36 @@ impl Qwen2 {
         };
         let embedding = vector().view([-1, hidden]);
         let layers = (0..config.num_hidden_layers)
-            .map(|_| LayerWeights {
-                attention_norm: vector(),
-                qkv: vector().view([-1, hidden]),
-                qkv_bias: vector(),
-                output: vector().view([hidden, hidden]),
-                mlp_norm: vector(),
-                gate_up: vector().view([-1, hidden]),
-                down: vector().view([hidden, -1]),
+            .map(|_| {
+                let [q, k, v, o, gate, up, down] = adapters.next().unwrap_or_default();
+                LayerWeights {
+                    attention_norm: vector(),
+                    qkv: Projection {
+                        weight: vector().view([-1, hidden]),
+                        bias: (config.family == Family::Qwen2).then(&mut vector),
+                        adapters: vec![q, k, v],
+                        scale,
+                    },
+                    output: Projection {
+                        weight: vector().view([hidden, hidden]),
+                        bias: None,
+                        adapters: vec![o],
+                        scale,
+                    },
+                    mlp_norm: vector(),
+                    gate_up: Projection {
+                        weight: vector().view([-1, hidden]),
+                        bias: None,
+                        adapters: vec![gate, up],
+                        scale,
+                    },
+                    down: Projection {
+                        weight: vector().view([hidden, -1]),
+                        bias: None,
+                        adapters: vec![down],
+                        scale,
+                    },
+                }
             })
             .collect();
         let norm = vector();
@@ -140,79 +237,84 @@ impl Qwen2 {
                     let shape = [ids.size()[0], tokens, 1, self.config.head_dim() as i64];
                     table.index_select(0, &positions.flatten(0, 1)).view(shape)
                 };
-                (rows(&self.cos), rows(&self.sin), Some(attention_bias(mask)))
+                let bias = attention_bias(mask).to_kind(self.parameters.kind());
+                (rows(&self.cos), rows(&self.sin), Some(bias))
             }
         };
+        self.layers(weights, ids, &cos, &sin, |_, q, k, v| {
+            self.attend_whole(q, k, v, bias.as_ref())
+        })
+    }
+
+    /// As [`Qwen2::forward`] for one prompt, `[1, tokens]`, whose keys and values are kept.
+    pub fn read_prompt(&self, weights: &Weights, ids: &Tensor) -> (Tensor, KvCache) {
+        let tokens = ids.size()[1];
+        let (cos, sin) = (self.cos.narrow(0, 0, tokens), self.sin.narrow(0, 0, tokens));
+        let mut layers = Vec::with_capacity(self.config.num_hidden_layers);
+        let hidden = self.layers(weights, ids, &cos, &sin, |_, q, k, v| {
+            // Copied: the views would keep queries and whatever else lies between them.
+            layers.push((
+                k.transpose(1, 2).contiguous().copy(),
+                v.transpose(1, 2).contiguous().copy(),
+            ));
+            self.attend_whole(q, k, v, None)
+        });
+        (
+            hidden,
+            KvCache {
+                layers,
+                len: tokens,
+            },
+        )
+    }
+
+    /// Cosines and sines for one token a row, each at its own position.
+    pub(super) fn rotary(&self, positions: &[i64]) -> (Tensor, Tensor) {
+        let all_same = positions.windows(2).all(|pair| pair[0] == pair[1]);
+        if let (true, Some(position)) = (all_same, positions.first()) {
+            let row = |table: &Tensor| table.narrow(0, *position, 1);
+            return (row(&self.cos), row(&self.sin));
+        }
+        let positions = Tensor::from_slice(positions).to_device(self.cos.device());
+        let rows = |table: &Tensor| table.index_select(0, &positions).unsqueeze(1);
+        (rows(&self.cos), rows(&self.sin))
+    }
+
+    /// The decoder: all layers, `attend` for each with its number, queries, keys and values,
+    /// `[rows, tokens, heads, head_dim]`, to `[rows, tokens, hidden]`.
+    pub(super) fn layers(
+        &self,
+        weights: &Weights,
+        ids: &Tensor,
+        cos: &Tensor,
+        sin: &Tensor,
+        mut attend: impl FnMut(usize, &Tensor, &Tensor, &Tensor) -> Tensor,
+    ) -> Tensor {
         let mut x = Tensor::embedding(&weights.embedding, ids, -1, false, false);
-        for layer in &weights.layers {
+        for (number, layer) in weights.layers.iter().enumerate() {
             let qkv = self.project_qkv(layer, &x);
-            let (q, k, v) = self.split_heads(&qkv, &cos, &sin);
-            let (k, v) = (self.repeat_heads(&k), self.repeat_heads(&v));
-            let attended = Tensor::scaled_dot_product_attention(
-                &q.transpose(1, 2),
-                &k.transpose(1, 2),
-                &v.transpose(1, 2),
-                bias.as_ref(),
-                0.0,
-                bias.is_none(),
-                None,
-                false,
-            );
-            x = self.finish_layer(layer, x, &attended.transpose(1, 2).flatten(2, 3));
+            let (q, k, v) = self.split_heads(&qkv, cos, sin);
+            let attended = attend(number, &q, &k, &v);
+            x = self.finish_layer(layer, x, &attended);
         }
         self.rms_norm(&x, &weights.norm)
     }
 
-    /// As [`Qwen2::forward`] for the next tokens of sequences whose past is in `cache`: all of a
-    /// prompt when the cache is empty, one token a row after that.
-    pub fn forward_cached(&self, weights: &Weights, ids: &Tensor, cache: &mut KvCache) -> Tensor {
-        let (rows, tokens) = (ids.size()[0], ids.size()[1]);
-        debug_assert!(cache.len == 0 || tokens == 1);
-        let cos = self.cos.narrow(0, cache.len, tokens);
-        let sin = self.sin.narrow(0, cache.len, tokens);
-        let (kv_heads, width) = (
-            self.config.num_key_value_heads as i64,
-            self.config.head_dim() as i64,
-        );
-        let group = self.config.num_attention_heads as i64 / kv_heads;
-        let scale = (width as f64).powf(-0.5);
-        let seen = cache.len + tokens;
-
-        let mut x = Tensor::embedding(&weights.embedding, ids, -1, false, false);
-        for (layer, (keys, values)) in weights.layers.iter().zip(&cache.layers) {
-            let qkv = self.project_qkv(layer, &x);
-            let (q, k, v) = self.split_heads(&qkv, &cos, &sin);
-            keys.narrow(2, cache.len, tokens).copy_(&k.transpose(1, 2));
-            values
-                .narrow(2, cache.len, tokens)
-                .copy_(&v.transpose(1, 2));
-            let attended = if tokens == 1 {
-                // The query heads that share a key head are the rows of one small product, so
-                // that no key or value is repeated.
-                let q = q.reshape([rows * kv_heads, group, width]);
-                let k = keys.narrow(2, 0, seen).flatten(0, 1);
-                let v = values.narrow(2, 0, seen).flatten(0, 1);
-                let scores = q.bmm(&k.transpose(1, 2)) * scale;
-                scores.softmax(-1, None).bmm(&v).view([rows, 1, -1])
-            } else {
-                let (k, v) = (self.repeat_heads(&k), self.repeat_heads(&v));
-                Tensor::scaled_dot_product_attention(
-                    &q.transpose(1, 2),
-                    &k.transpose(1, 2),
-                    &v.transpose(1, 2),
-                    None::<&Tensor>,
-                    0.0,
-                    true,
-                    None,
-                    false,
-                )
-                .transpose(1, 2)
-                .flatten(2, 3)
-            };
-            x = self.finish_layer(layer, x, &attended);
-        }
-        cache.len = seen;
-        self.rms_norm(&x, &weights.norm)
+    /// Causal attention of whole sequences, or as `bias` allows.
+    fn attend_whole(&self, q: &Tensor, k: &Tensor, v: &Tensor, bias: Option<&Tensor>) -> Tensor {
+        let (k, v) = (self.repeat_heads(k), self.repeat_heads(v));
+        Tensor::scaled_dot_product_attention(
+            &q.transpose(1, 2),
+            &k.transpose(1, 2),
+            &v.transpose(1, 2),
+            bias,
+            0.0,
+            bias.is_none(),
+            None,
+            false,
+        )
+        .transpose(1, 2)
+        .flatten(2, 3)
     }
 
     /// Logits over the vocabulary of hidden states, `[..., hidden]` to `[..., vocabulary]`.
@@ -223,25 +325,11 @@ impl Qwen2 {
         )
     }
 
-    /// An empty cache for `rows` sequences of at most `capacity` tokens.
-    pub fn cache(&self, rows: i64, capacity: i64) -> KvCache {
-        let (heads, width) = (
-            self.config.num_key_value_heads as i64,
-            self.config.head_dim() as i64,
-        );
-        let buffer = || {
-            let shape = [rows, heads, capacity, width];
-            Tensor::zeros(shape, (self.parameters.kind(), self.parameters.device()))
-        };
-        let layers = (0..self.config.num_hidden_layers)
-            .map(|_| (buffer(), buffer()))
-            .collect();
-        KvCache { layers, len: 0 }
-    }
-
     fn project_qkv(&self, layer: &LayerWeights, x: &Tensor) -> Tensor {
-        self.rms_norm(x, &layer.attention_norm)
-            .linear(&layer.qkv, Some(&layer.qkv_bias))
+        let config = &self.config;
+        let kv = (config.num_key_value_heads * config.head_dim()) as i64;
+        let x = self.rms_norm(x, &layer.attention_norm);
+        layer.qkv.apply(&x, &[config.hidden_size as i64, kv, kv])
     }
 
     /// Queries and keys, rotated, and values: `[rows, tokens, heads, head_dim]`.
@@ -269,13 +357,13 @@ impl Qwen2 {
     }
 
     fn finish_layer(&self, layer: &LayerWeights, x: Tensor, attended: &Tensor) -> Tensor {
-        let x = x + attended.linear(&layer.output, None::<&Tensor>);
-        let gate_up = self
-            .rms_norm(&x, &layer.mlp_norm)
-            .linear(&layer.gate_up, None::<&Tensor>);
+        let hidden = self.config.hidden_size as i64;
         let width = self.config.intermediate_size as i64;
+        let x = x + layer.output.apply(attended, &[hidden]);
+        let normal = self.rms_norm(&x, &layer.mlp_norm);
+        let gate_up = layer.gate_up.apply(&normal, &[width, width]);
         let inner = gate_up.narrow(-1, 0, width).silu() * gate_up.narrow(-1, width, width);
-        x + inner.linear(&layer.down, None::<&Tensor>)
+        x + layer.down.apply(&inner, &[hidden])
     }
 
     fn rms_norm(&self, x: &Tensor, weight: &Tensor) -> Tensor {
@@ -286,29 +374,20 @@ impl Qwen2 {
 }
 
 impl KvCache {
-    /// Tokens held of each row.
+    /// Tokens of the prompt.
     pub fn len(&self) -> i64 {
         self.len
     }
 
-    /// Whether no token was seen yet.
+    /// Whether the prompt has no token.
     pub fn is_empty(&self) -> bool {
         self.len == 0
     }
 
-    /// A cache with the rows that `rows` (`[n]`, of kind `i64`) names, in its order; naming the one
-    /// row of a prompt n times starts n completions of it.
-    pub fn select(&self, rows: &Tensor) -> Self {
-        let pick = |buffer: &Tensor| buffer.index_select(0, rows);
-        let layers = self
-            .layers
-            .iter()
-            .map(|(k, v)| (pick(k), pick(v)))
-            .collect();
-        Self {
-            layers,
-            len: self.len,
-        }
+    /// Keys and values of a layer, `[1, kv heads, tokens, head_dim]`.
+    pub(super) fn layer(&self, layer: usize) -> (&Tensor, &Tensor) {
+        let (keys, values) = &self.layers[layer];
+        (keys, values)
     }
 }
 

@@ -12,6 +12,7 @@ use tokenizers::utils::parallelism::set_parallelism;
 use tokenizers::{AddedToken, SplitDelimiterBehavior};
 
 use super::PolicyError;
+use super::tokenizer_config::TokenizerConfig;
 
 /// Id of `<|endoftext|>`, which ends a completion, in a trained tokenizer.
 pub const END_OF_TEXT: u32 = 0;
@@ -79,11 +80,36 @@ impl Tokenizer {
         Ok(Self { inner })
     }
 
-    /// Reads `tokenizer.json` in `dir`.
+    /// Reads `tokenizer.json` in `dir`, and the tokens that only `tokenizer_config.json` names.
     pub fn load(dir: &Path) -> Result<Self, PolicyError> {
         let path = dir.join(FILE);
-        let bytes = std::fs::read(&path).map_err(PolicyError::io("read", &path))?;
-        Self::from_bytes(&bytes)
+        let bytes = std::fs::read(&path).map_err(PolicyError::reading(&path))?;
+        let named = |error: PolicyError| match error {
+            PolicyError::Tokenizer(reason) => {
+                PolicyError::Tokenizer(format!("{}: {reason}", path.display()))
+            }
+            other => other,
+        };
+        let mut tokenizer = Self::from_bytes(&bytes).map_err(named)?;
+        for (id, token) in TokenizerConfig::read(dir)?.added {
+            tokenizer.add(id, token).map_err(named)?;
+        }
+        Ok(tokenizer)
+    }
+
+    fn add(&mut self, id: u32, token: AddedToken) -> Result<(), PolicyError> {
+        let text = token.content.clone();
+        if self.inner.token_to_id(&text) == Some(id) {
+            return Ok(());
+        }
+        self.inner.add_tokens([token]).map_err(reject)?;
+        match self.inner.token_to_id(&text) {
+            Some(found) if found == id => Ok(()),
+            found => Err(PolicyError::Tokenizer(format!(
+                "tokenizer_config.json gives `{text}` the id {id}, here it has {found:?}: the two files are of \
+                 different models"
+            ))),
+        }
     }
 
     /// Takes the contents of a `tokenizer.json`.
@@ -128,6 +154,11 @@ impl Tokenizer {
     /// The text of `ids`, without special tokens. An id that has no text gives none.
     pub fn decode(&self, ids: &[u32]) -> Result<String, PolicyError> {
         self.inner.decode(ids, true).map_err(reject)
+    }
+
+    /// The text of `ids`, special tokens spelled out.
+    pub fn decode_all(&self, ids: &[u32]) -> Result<String, PolicyError> {
+        self.inner.decode(ids, false).map_err(reject)
     }
 }
 

@@ -8,7 +8,7 @@ use corehold::prelude::*;
 
 use crate::learner::{Published, Weights};
 use crate::policy::{
-    END_OF_TEXT, ModelConfig, Policy, PolicyError, Sample, SamplingConfig, Tokenizer, generate,
+    ModelConfig, Policy, PolicyError, Request, Sample, SamplingConfig, Tokenizer, generate_all,
 };
 
 /// Writes completions with the embedded backend (`tch` in this process).
@@ -85,7 +85,7 @@ pub struct Written {
 /// A completion as text and as the tokens that were drawn.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct Completion {
-    /// Its text, without special tokens.
+    /// Its text, without special tokens and without the stop string that ended it.
     pub text: String,
     /// Its tokens.
     pub sample: Sample,
@@ -155,18 +155,26 @@ impl Loaded {
         let prompt = self.tokenizer.encode(&request.prompt)?;
         // One batch for all groups: a row costs little beside the step that carries it.
         let rows = (request.groups * request.group_size) as usize;
-        let samples = generate(&self.policy, &prompt, rows, &request.sampling, request.seed)?;
+        let batch = Request {
+            prompt: &prompt,
+            n: rows,
+            seed: request.seed,
+        };
+        let sampling = &request.sampling;
+        let mut written = generate_all(&self.policy, Some(&self.tokenizer), &[batch], sampling)?;
+        let samples = written.pop().unwrap_or_default();
         let mut groups = Vec::with_capacity(request.groups as usize);
         let mut samples = samples.into_iter();
         for _ in 0..request.groups {
             let group = samples.by_ref().take(request.group_size as usize);
             let group = group.map(|sample| {
                 let text = self.tokenizer.decode(&sample.ids)?;
+                let text = sampling.cut(&text).to_owned();
                 Ok(Completion { text, sample })
             });
             groups.push(group.collect::<Result<_, PolicyError>>()?);
         }
-        let guests = request.guests.iter().map(|text| self.guest(text));
+        let guests = (request.guests.iter()).map(|text| self.guest(text, sampling.stop.first()));
         Ok(Written {
             version: self.version,
             prompt,
@@ -176,9 +184,16 @@ impl Loaded {
         })
     }
 
-    fn guest(&self, text: &str) -> Result<Completion, PolicyError> {
-        let mut ids = self.tokenizer.encode(text)?;
-        ids.push(END_OF_TEXT);
+    /// A text as this policy would have written it: up to the stop string, or to its end token.
+    fn guest(&self, text: &str, stop: Option<&String>) -> Result<Completion, PolicyError> {
+        let ids = match stop {
+            Some(stop) => self.tokenizer.encode(&format!("{text}{stop}"))?,
+            None => {
+                let mut ids = self.tokenizer.encode(text)?;
+                ids.extend(self.policy.config().eos_token_ids.first());
+                ids
+            }
+        };
         Ok(Completion {
             text: text.to_owned(),
             sample: Sample {

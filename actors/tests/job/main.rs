@@ -9,6 +9,7 @@ mod cluster;
 mod compare;
 mod cut_short;
 mod pool;
+mod pretrained;
 mod run;
 
 use cluster::{JobCluster, skip};

@@ -39,9 +39,6 @@ pub enum RunError {
     /// The problem.
     #[error(transparent)]
     Problem(#[from] crate::kernel::ProblemError),
-    /// A policy from a folder.
-    #[error("{0}")]
-    Unsupported(String),
     /// Too few kernels were slow enough.
     #[error(
         "of {drawn} drawn kernels only {kept} measured below {limit} GFLOPS, too few to teach from; \

@@ -6,7 +6,6 @@ use std::time::Instant;
 use super::crew::persist;
 use super::draft::Draft;
 use super::judge::{Judgement, gflops};
-use super::warm::prompt;
 use super::{Run, RunError};
 use crate::benchmark::{BATCH, Timing};
 use crate::learner::advantage::{Advantages, advantages};
@@ -128,12 +127,13 @@ impl Run<'_> {
         let invited = self.invited(step);
         let mut request = Generate {
             published: published.clone(),
-            prompt: prompt(&self.job.problem),
+            prompt: self.prompt(),
             groups: settings.groups,
             group_size: settings.group_size,
             sampling: SamplingConfig {
                 max_new_tokens: settings.max_tokens as usize,
                 temperature: settings.temperature as f32,
+                stop: self.stop(),
                 ..SamplingConfig::default()
             },
             seed: self.seed_of(step),

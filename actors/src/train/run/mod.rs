@@ -1,7 +1,8 @@
 //! The training loop: the driver's side of a job.
 //!
 //! ```text
-//! corpus -> warm start -> GRPO steps -> finals
+//! corpus -> warm start -> GRPO steps -> finals        with the embedded policy
+//! the folder's weights -> GRPO steps -> finals        with a pretrained one
 //! ```
 //! While the held cores measure the samples of one step, the learner learns from the step before and the
 //! rollout writes the next one: rollouts run ahead by at most `max_staleness` updates, and the importance
@@ -70,13 +71,6 @@ impl Run<'_> {
 /// See [`RunError`]. The run's folder keeps what was done until then.
 pub async fn run(cluster: &Cluster, job: &Job, options: &RunOptions) -> Result<String, RunError> {
     let began = Instant::now();
-    if let Some(path) = &job.policy.path {
-        return Err(RunError::Unsupported(format!(
-            "policy.path = {}: training a policy from a folder is not part of this version; leave `path` out to \
-             train the embedded one",
-            path.display()
-        )));
-    }
     let problem = Problem::find(&job.problem)?;
     let dir = run_dir(job);
     if options.resume
@@ -141,8 +135,14 @@ impl Run<'_> {
         self.describe().await?;
         let done = self.record.last_step()?.unwrap_or(0);
         if done == 0 {
-            let corpus = self.corpus().await?;
-            self.warm_start(&corpus).await?;
+            match &self.job.policy.path {
+                // It has learnt its language elsewhere: no corpus is shown to it.
+                Some(folder) => self.adopt(folder).await?,
+                None => {
+                    let corpus = self.corpus().await?;
+                    self.warm_start(&corpus).await?;
+                }
+            }
         }
         self.recall()?;
         self.grpo(done).await?;

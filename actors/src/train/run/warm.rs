@@ -1,10 +1,12 @@
-//! The warm start: the policy learns the language of kernels from the corpus.
+//! The warm start: the policy learns the language of kernels from the corpus; or it comes with it from a folder.
 
+use std::path::Path;
 use std::time::Duration;
 
 use super::crew::persist;
 use super::{Run, RunError};
-use crate::learner::{GetWarmStartProgress, ModelShape, WarmStart};
+use crate::kernel::Problem;
+use crate::learner::{Adopt, GetWarmStartProgress, ModelShape, WarmStart};
 use crate::train::progress::Phase;
 
 const LOOK_EVERY: Duration = Duration::from_millis(500);
@@ -16,7 +18,7 @@ impl Run<'_> {
         let policy = &self.job.policy;
         let request = WarmStart {
             corpus: corpus.to_vec(),
-            prompt: prompt(&self.job.problem),
+            prompt: special_token(&self.job.problem),
             shape: ModelShape {
                 width: policy.width,
                 layers: policy.layers,
@@ -52,9 +54,53 @@ impl Run<'_> {
         self.record.set_elapsed(elapsed)?;
         Ok(())
     }
+
+    /// Starts with the weights of a folder.
+    pub(super) async fn adopt(&mut self, folder: &Path) -> Result<(), RunError> {
+        // The learner's node has another working folder.
+        let absolute = std::path::absolute(folder).unwrap_or_else(|_| folder.to_path_buf());
+        let request = Adopt { folder: absolute };
+        let learner = self.crew.learner.clone();
+        let adopted = persist(|| learner.ask(request.clone())).await??;
+        self.progress.note(&format!(
+            "policy: {}, {:.1} M parameters, {} tokens of context",
+            folder.display(),
+            adopted.parameters as f64 / 1e6,
+            adopted.context
+        ));
+        let elapsed = self.elapsed();
+        self.record.set_elapsed(elapsed)?;
+        Ok(())
+    }
+
+    /// What the policy goes on with.
+    pub(super) fn prompt(&self) -> String {
+        match &self.job.policy.path {
+            None => special_token(&self.job.problem),
+            Some(_) => opening(&self.crew.problem),
+        }
+    }
+
+    /// Where a completion ends, besides the model's end tokens.
+    pub(super) fn stop(&self) -> Vec<String> {
+        match &self.job.policy.path {
+            None => Vec::new(),
+            // The brace in the first column that closes the function.
+            Some(_) => vec!["\n}".to_owned()],
+        }
+    }
 }
 
 /// The special token that stands for a problem in the embedded policy's language.
-pub(super) fn prompt(problem: &str) -> String {
+fn special_token(problem: &str) -> String {
     format!("<|{problem}|>")
+}
+
+/// A file that breaks off where the function's body begins, for a model that was pretrained on code to go on with.
+fn opening(problem: &Problem) -> String {
+    format!(
+        "// As fast as possible on one core: gcc -O3 -march=native.\n{}\n{}\n{{\n",
+        problem.prelude.trim(),
+        problem.signature
+    )
 }
