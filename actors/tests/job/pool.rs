@@ -92,7 +92,7 @@ fn a_job_measures_on_a_pool_whose_nodes_die_drain_and_join() {
     if skip("a_job_measures_on_a_pool_whose_nodes_die_drain_and_join") {
         return;
     }
-    let cluster = JobCluster::up_holding_nothing(&nodes());
+    let cluster = JobCluster::up_with(&nodes());
     let rates = record_of_before(&cluster);
     cluster.write("job.toml", &job());
     let mut training = Training::start(&cluster, &[]);
