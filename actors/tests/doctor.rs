@@ -40,15 +40,21 @@ fn the_jail_is_told_as_it_is() {
         ("sources are jailed by root", false)
     );
     assert!(state.eq_ignore_ascii_case("good"), "{state}");
-    if cfg!(feature = "torch") {
+    // libtorch is in root's cache, where another user cannot reach it.
+    let light = built.with_file_name("../bench-node/debug/corehold");
+    let without_torch = match cfg!(feature = "torch") {
+        true => light.as_path(),
+        false => built,
+    };
+    if !without_torch.exists() {
         println!(
-            "SKIPPED without root: libtorch is in root's cache; the program without torch is tested"
+            "SKIPPED without root: `cargo xtask test bench-node` builds the program without torch"
         );
         return;
     }
     // Where another user can reach it.
     let program = folder.path().join("corehold");
-    std::fs::copy(built, &program).unwrap();
+    std::fs::copy(without_torch, &program).unwrap();
     for path in [folder.path(), &program] {
         std::fs::set_permissions(path, std::fs::Permissions::from_mode(0o755)).unwrap();
     }
