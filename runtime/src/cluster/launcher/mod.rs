@@ -1,6 +1,6 @@
 //! Launchers: how the nodes of cluster.toml come to be.
 //!
-//! A [`Launcher`] is a way to have a node's process started somewhere. It is asynchronous, as batch systems are: a node
+//! A `Launcher` is a way to have a node's process started somewhere. It is asynchronous, as batch systems are: a node
 //! that was launched is *pending* until it joins the head, which may take hours and may never happen; and it may end by
 //! itself, at a time limit, say, of which it is told by SIGTERM and drains. Whether it is launched again, and when, is
 //! decided here for all of them ([`attempts`]); how many of those that no file names, in [`fleet`].
