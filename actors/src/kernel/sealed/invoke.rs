@@ -33,12 +33,13 @@ pub type Function = unsafe extern "C" fn(
 /// `int`, 64-bit whole numbers, pointers or doubles; and its pointers must be good for what it does with them.
 pub unsafe fn invoke(function: Function, words: &[u64; MAX_WORDS], reals: &[f64; MAX_REALS]) {
     let ([a, b, c, d, e, f, g, h, i, j, k, l], [w, x, y, z]) = (*words, *reals);
-    // SAFETY: the calling conventions of Linux on x86-64 (System V) and aarch64 (AAPCS64) hand out registers for
+    // The calling conventions of Linux on x86-64 (System V) and aarch64 (AAPCS64) hand out registers for
     // integer-class and floating-point arguments independently of each other, each class in its own order, then slots of
     // eight bytes on the stack. So where each class is in order, an argument is where the callee looks for it, however the
     // classes are mixed in its signature; only integer-class ones ever reach the stack, for MAX_REALS is below the eight
     // floating-point registers. An `int` is read from the lower half of its register or slot. What the callee does not
     // know of are registers that a callee may find in any state, and slots that the caller gives back.
+    // SAFETY: the caller's promise of the signature, with the conventions above.
     unsafe { function(a, b, c, d, e, f, g, h, i, j, k, l, w, x, y, z) };
 }
 
